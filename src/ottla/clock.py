@@ -1,0 +1,44 @@
+"""The time of day, as something that is handed in.
+
+Nothing else in Ottla reads the system's clock, so that a test can move time by hand.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Where a part that needs the time gets it from."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since the epoch, for timestamps that people read."""
+        ...
+
+
+class SystemClock:
+    """The machine's clock."""
+
+    __slots__ = ()
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+
+class ManualClock:
+    """A clock that stands still until it is told to move."""
+
+    __slots__ = ("_now_ms",)
+
+    def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
+        self._now_ms = now_ms
+
+    def now_ms(self) -> int:
+        return self._now_ms
+
+    def advance(self, by_ms: int) -> None:
+        """Let time pass; it never runs backwards."""
+        if by_ms < 0:
+            raise ValueError("time does not run backwards")
+        self._now_ms += by_ms

@@ -1,0 +1,1 @@
+"""Kafka's wire protocol: bytes to messages and back. Pure: knows no sockets and no clock."""

@@ -1,0 +1,199 @@
+"""The outside of a record batch: its 61-byte header, its checksum, its offsets.
+
+The broker never unpacks a record; what it must know stands in this header. Nothing here copies
+the records or looks into them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import IntEnum
+from struct import Struct
+from typing import NamedTuple
+
+from fastcrc.crc32 import iscsi as crc32c
+
+from ottla.errors import CorruptBatch, InvalidBatch, TruncatedBatch, UnsupportedBatch
+
+Buffer = bytes | bytearray | memoryview
+
+HEADER_SIZE = 61
+LOG_OVERHEAD = 12
+"""Base offset and length: what stands before the bytes that the length counts."""
+CRC_START = 21
+"""The checksum covers everything from the attributes on."""
+PREFIX_SIZE = 16
+"""Base offset, length and leader epoch: what a leader may rewrite without a new checksum."""
+MAGIC = 2
+NO_TIMESTAMP = -1
+NO_PRODUCER_ID = -1
+NO_PRODUCER_EPOCH = -1
+NO_SEQUENCE = -1
+NO_LEADER_EPOCH = -1
+OFFSET_DELTA_MAX = 2**31 - 1
+
+CODEC_MASK = 0x07
+LOG_APPEND_TIME_BIT = 0x08
+TRANSACTIONAL_BIT = 0x10
+CONTROL_BIT = 0x20
+DELETE_HORIZON_BIT = 0x40
+
+_HEADER = Struct(">qiibIhiqqqhii")
+_PREFIX = Struct(">qii")
+_ATTRIBUTES = Struct(">h")
+_MAX_TIMESTAMP = Struct(">q")
+_CRC = Struct(">I")
+_ATTRIBUTES_AT = 21
+_MAX_TIMESTAMP_AT = 35
+_CRC_AT = 17
+_read_header = _HEADER.unpack_from
+_write_prefix = _PREFIX.pack
+_tuple_new = tuple.__new__
+
+
+class TimestampType(IntEnum):
+    """Whose clock a batch's timestamps come from."""
+
+    CREATE_TIME = 0
+    LOG_APPEND_TIME = 1
+
+
+class BatchHeader(NamedTuple):
+    """The header of one batch, field by field as it stands on the wire."""
+
+    base_offset: int
+    length: int
+    """Bytes that follow the length field; the whole batch is `size`."""
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    """The first record's timestamp, or the delete horizon when that bit is set."""
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole batch."""
+        return self.length + LOG_OVERHEAD
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def codec(self) -> int:
+        """The compression codec's number; see `ottla.records.compression`."""
+        return self.attributes & CODEC_MASK
+
+    @property
+    def timestamp_type(self) -> TimestampType:
+        return TimestampType((self.attributes & LOG_APPEND_TIME_BIT) >> 3)
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & TRANSACTIONAL_BIT)
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & CONTROL_BIT)
+
+    @property
+    def delete_horizon_ms(self) -> int | None:
+        """When tombstones and markers of this batch may go, if compaction has set it."""
+        return self.base_timestamp if self.attributes & DELETE_HORIZON_BIT else None
+
+    @property
+    def has_producer(self) -> bool:
+        return self.producer_id >= 0
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequence numbers wrap from 2^31-1 to 0."""
+        if self.base_sequence < 0:
+            return NO_SEQUENCE
+        return (self.base_sequence + self.last_offset_delta) & 0x7FFFFFFF
+
+
+def peek(buffer: Buffer, position: int = 0) -> BatchHeader:
+    """The header at `position`. The batch's own bytes need not all be there.
+
+    Raises TruncatedBatch, UnsupportedBatch or InvalidBatch; the checksum is not looked at.
+    """
+    if len(buffer) - position < HEADER_SIZE:
+        raise TruncatedBatch(f"{len(buffer) - position} bytes are left, a batch header is {HEADER_SIZE}")
+    header = _tuple_new(BatchHeader, _read_header(buffer, position))
+    if header[3] != MAGIC:
+        raise UnsupportedBatch(f"magic {header[3]}: only record batches of magic {MAGIC} are stored")
+    if header[1] < HEADER_SIZE - LOG_OVERHEAD:
+        raise InvalidBatch(f"length {header[1]} is shorter than a batch header")
+    if header[6] < 0 or header[12] < 0:
+        raise InvalidBatch(f"last offset delta {header[6]}, record count {header[12]}: neither may be negative")
+    return header
+
+
+def check(buffer: Buffer, position: int = 0) -> BatchHeader:
+    """The header of a whole batch at `position` whose checksum is right."""
+    header = peek(buffer, position)
+    end = position + header[1] + LOG_OVERHEAD
+    if end > len(buffer):
+        raise TruncatedBatch(f"the batch needs {header.size} bytes, {len(buffer) - position} are left")
+    with memoryview(buffer) as view, view[position + CRC_START : end] as covered:
+        computed = crc32c(covered)
+    if computed != header[4]:
+        raise CorruptBatch(f"checksum {computed:#010x}, the batch at offset {header[0]} says {header[4]:#010x}")
+    return header
+
+
+def walk(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
+    """Each whole batch's position and header; a cut-off last batch ends the walk quietly.
+
+    That is how a fetch response ends: the broker may cut at any byte.
+    """
+    end = len(buffer)
+    while end - position >= HEADER_SIZE:
+        header = peek(buffer, position)
+        following = position + header[1] + LOG_OVERHEAD
+        if following > end:
+            return
+        yield position, header
+        position = following
+
+
+def prefix(*, base_offset: int, length: int, leader_epoch: int) -> bytes:
+    """The first 16 bytes of a batch, to be written in place of the ones that came."""
+    return _write_prefix(base_offset, length, leader_epoch)
+
+
+def restamp(batch: bytearray | memoryview, *, base_offset: int, leader_epoch: int, position: int = 0) -> None:
+    """Give a batch its place in the log, in place; the checksum does not cover these fields."""
+    _PREFIX.pack_into(batch, position, base_offset, _PREFIX.unpack_from(batch, position)[1], leader_epoch)
+
+
+def restamp_append_time(batch: bytearray, *, timestamp_ms: int) -> None:
+    """Mark a whole batch as stamped by the log, in place, with a new checksum."""
+    attributes = _ATTRIBUTES.unpack_from(batch, _ATTRIBUTES_AT)[0] | LOG_APPEND_TIME_BIT
+    _ATTRIBUTES.pack_into(batch, _ATTRIBUTES_AT, attributes)
+    _MAX_TIMESTAMP.pack_into(batch, _MAX_TIMESTAMP_AT, timestamp_ms)
+    seal(batch)
+
+
+def seal(batch: bytearray) -> None:
+    """Write the checksum of a finished batch into its header."""
+    with memoryview(batch) as view, view[CRC_START:] as covered:
+        checksum = crc32c(covered)
+    _CRC.pack_into(batch, _CRC_AT, checksum)
+
+
+def pack_header(header: BatchHeader) -> bytes:
+    """The 61 bytes of a header as given; `seal` puts the right checksum into the finished batch."""
+    return _HEADER.pack(*header)
