@@ -88,6 +88,12 @@ class InvalidProducerEpoch(Refusal):
     code = ErrorCode.INVALID_PRODUCER_EPOCH
 
 
+class InvalidTransactionState(Refusal):
+    """A plain batch from a producer whose transaction is open in this partition."""
+
+    code = ErrorCode.INVALID_TXN_STATE
+
+
 class TransactionCoordinatorFenced(Refusal):
     """A transaction marker from a coordinator that has since been replaced."""
 

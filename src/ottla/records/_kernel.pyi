@@ -1,0 +1,46 @@
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from ottla.records.batch import Buffer
+from ottla.records.packing import Packed, RecordTuple
+
+def pack_records(records: Iterable[RecordTuple], bytes_max: int) -> Packed: ...
+def pack_columns(
+    rows: int,
+    bytes_max: int,
+    key: tuple[int, Buffer | None, Buffer | None, Buffer | None] | None,
+    value: tuple[int, Buffer | None, Buffer | None, Buffer | None] | None,
+    timestamp: tuple[int, Buffer | None, None, Buffer | None] | None,
+    default_timestamp: int,
+    headers: tuple[Any, int, Any, Any] | None,
+) -> Packed: ...
+def read_records(
+    payload: Buffer,
+    count: int,
+    last_offset_delta: int,
+    base_offset: int,
+    base_timestamp: int,
+    append_time_ms: int | None,
+    make: Callable[[tuple[Any, ...]], Any],
+) -> list[Any]: ...
+def read_spans(
+    payload: Buffer, start: int, count: int, last_offset_delta: int, make: Callable[[tuple[Any, ...]], Any]
+) -> list[Any]: ...
+
+class Columns:
+    flags: int
+    rows: int
+    def __init__(self, flags: int, bytes_expected: int = 0) -> None: ...
+    def add(
+        self,
+        payload: Buffer,
+        *,
+        count: int,
+        last_offset_delta: int,
+        base_offset: int,
+        base_timestamp: int,
+        append_time_ms: int | None,
+        start_offset: int,
+        end_offset: int,
+    ) -> None: ...
+    def take(self) -> tuple[Any, ...]: ...

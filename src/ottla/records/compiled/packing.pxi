@@ -1,0 +1,382 @@
+# Records to the bytes inside a batch: from Python tuples, and from columns in Arrow's layout.
+
+cdef enum:
+    HEADER_ROOM = 61
+    FIRST_GUESS_BYTES_MAX = 1048576
+
+
+cdef tuple _NOTHING = ()
+
+
+cdef inline int64_t record_body_size(
+    int64_t timestamp_delta, int64_t index, int64_t key_length, int64_t value_length, int64_t headers_size
+) noexcept nogil:
+    return (
+        1 + varint_size(timestamp_delta) + varint_size(index)
+        + field_size(key_length) + field_size(value_length) + headers_size
+    )
+
+
+cdef inline uint8_t* put_record_start(
+    uint8_t* p, int64_t body_size, int64_t timestamp_delta, int64_t index,
+    const uint8_t* key, int64_t key_length, const uint8_t* value, int64_t value_length,
+) noexcept nogil:
+    """Everything but the headers."""
+    p = put_int(p, body_size)
+    p[0] = 0
+    p = put_int(p + 1, timestamp_delta)
+    p = put_int(p, index)
+    p = put_field(p, key, key_length)
+    return put_field(p, value, value_length)
+
+
+cdef object _beyond(int64_t index, int64_t bytes_max):
+    return InvalidRecord(f"record {index}: the batch would grow beyond {bytes_max} bytes of records")
+
+
+cdef int64_t _length(object field, int64_t index, str name) except -2:
+    """Of a key or a value; -1 for None."""
+    if field is None:
+        return -1
+    if not PyBytes_Check(field):
+        raise InvalidRecord(f"record {index}: {name} is {type(field).__name__}, not bytes or None")
+    return PyBytes_GET_SIZE(field)
+
+
+cdef inline const uint8_t* _data(object field) noexcept:
+    if field is None:
+        return NULL
+    return <const uint8_t*>PyBytes_AS_STRING(field)
+
+
+cdef tuple _tuple_of(object values, Py_ssize_t size, int64_t index, str what):
+    """`values` as a tuple of `size` (any, when negative), which nobody can change under us."""
+    cdef tuple out
+    try:
+        out = values if type(values) is tuple else tuple(values)
+    except TypeError as e:
+        raise InvalidRecord(f"record {index}: {what}") from e
+    if size >= 0 and len(out) != size:
+        raise InvalidRecord(f"record {index}: {what}")
+    return out
+
+
+cdef tuple _header_pairs(object headers, int64_t index, int64_t* size):
+    """The headers as a tuple of checked tuples, and the bytes they will take with their count."""
+    cdef tuple pair
+    cdef Py_ssize_t key_length = 0
+    cdef list pairs = []
+    cdef tuple given = _tuple_of(headers, -1, index, "the headers are not a sequence")
+    cdef int64_t total = varint_size(len(given))
+    for entry in given:
+        pair = _tuple_of(entry, 2, index, "a header is not a key and a value")
+        if not PyUnicode_Check(pair[0]):
+            raise InvalidRecord(f"record {index}: a header's key is {type(pair[0]).__name__}, not str")
+        try:
+            PyUnicode_AsUTF8AndSize(pair[0], &key_length)
+        except UnicodeEncodeError as e:
+            raise InvalidRecord(f"record {index}: a header's key is not Unicode text") from e
+        total += field_size(key_length) + field_size(_length(pair[1], index, "a header's value"))
+        pairs.append(pair)
+    size[0] = total
+    return tuple(pairs)
+
+
+cdef uint8_t* _put_header_pairs(uint8_t* p, tuple pairs) except NULL:
+    cdef Py_ssize_t key_length = 0
+    cdef const char* key
+    cdef tuple pair
+    p = put_int(p, len(pairs))
+    for pair in pairs:
+        # The text was encoded, and its bytes kept by the string, when the size was counted.
+        key = PyUnicode_AsUTF8AndSize(pair[0], &key_length)
+        p = put_field(p, <const uint8_t*>key, key_length)
+        p = put_field(p, _data(pair[1]), -1 if pair[1] is None else PyBytes_GET_SIZE(pair[1]))
+    return p
+
+
+def pack_records(object records, int64_t bytes_max):
+    """See `ottla.records.packing.pack_records`."""
+    cdef tuple record, pairs
+    cdef int64_t base_timestamp = 0, max_timestamp = 0, delta = 0, key_length, value_length, body_size, headers_size
+    cdef int64_t index, used = HEADER_ROOM, size
+    cdef long long timestamp_ms
+    cdef int overflow = 0
+    cdef uint8_t* p
+    cdef Growing out = Growing()
+    cdef tuple rows
+    bytes_max = min(bytes_max, <int64_t>INT32_MAX)
+    try:
+        rows = tuple(records)
+    except TypeError as e:
+        raise InvalidRecord("the records are not a sequence") from e
+    for index in range(len(rows)):
+        record = _tuple_of(rows[index], 4, index, "not a key, value, timestamp and headers")
+        key_length = _length(record[0], index, "the key")
+        value_length = _length(record[1], index, "the value")
+        if not PyLong_Check(record[2]):
+            raise InvalidRecord(f"record {index}: the timestamp is {type(record[2]).__name__}, not int")
+        timestamp_ms = PyLong_AsLongLongAndOverflow(record[2], &overflow)
+        if overflow:
+            raise InvalidRecord(f"record {index}: the timestamp does not fit 64 bits")
+        if index == 0:
+            base_timestamp = max_timestamp = timestamp_ms
+        elif timestamp_ms > max_timestamp:
+            max_timestamp = timestamp_ms
+        # Unsigned, so that it wraps as Java's difference does.
+        delta = <int64_t>(<uint64_t>timestamp_ms - <uint64_t>base_timestamp)
+        if record[3] is _NOTHING or (type(record[3]) is list and len(<list>record[3]) == 0):
+            pairs, headers_size = (), 1
+        else:
+            pairs = _header_pairs(record[3], index, &headers_size)
+        body_size = record_body_size(delta, index, key_length, value_length, headers_size)
+        size = varint_size(body_size) + body_size
+        if used - HEADER_ROOM + size > bytes_max:
+            raise _beyond(index, bytes_max)
+        if index == 0:
+            # Most batches hold records of one size; a first guess saves most of the growing.
+            out.room(used + min((size + 8) * <int64_t>len(rows), <int64_t>FIRST_GUESS_BYTES_MAX))
+        p = out.room(used + size) + used
+        p = put_record_start(
+            p, body_size, delta, index, _data(record[0]), key_length, _data(record[1]), value_length
+        )
+        _put_header_pairs(p, pairs)
+        used += size
+    if not rows:
+        raise InvalidRecord("a batch needs at least one record")
+    return out.take(used), len(rows), base_timestamp, max_timestamp
+
+
+cdef struct Source:
+    bint absent
+    int64_t first
+    const uint8_t* valid
+    const uint8_t* offsets
+    const uint8_t* data
+    int64_t data_length
+
+
+cdef inline bint is_set(const uint8_t* bits, int64_t index) noexcept nogil:
+    return bits == NULL or (bits[index >> 3] >> (index & 7)) & 1
+
+
+cdef inline int32_t load_int32(const uint8_t* base, int64_t index) noexcept nogil:
+    """Slices of a buffer need not be aligned."""
+    cdef int32_t out
+    memcpy(&out, base + 4 * index, 4)
+    return out
+
+
+cdef Status column_field(const Source* source, int64_t row, const uint8_t** data, int32_t* length) noexcept nogil:
+    cdef int32_t start, end
+    data[0] = NULL
+    length[0] = -1
+    if source.absent or not is_set(source.valid, source.first + row):
+        return DONE
+    start = load_int32(source.offsets, source.first + row)
+    end = load_int32(source.offsets, source.first + row + 1)
+    if start < 0 or end < start or end > source.data_length:
+        return COLUMN_RANGE
+    data[0] = source.data + start
+    length[0] = end - start
+    return DONE
+
+
+cdef class SourceColumn:
+    """A column that was handed to us, its buffers held and measured."""
+
+    cdef View valid, offsets, data
+    cdef Source source
+
+    def __cinit__(self, object column, int64_t rows, str name, int width):
+        """`column`: None, or (first row, validity, offsets, data); without offsets each value takes `width` bytes."""
+        cdef int64_t last
+        self.source = Source(True, 0, NULL, NULL, NULL, 0)
+        if column is None or rows == 0:
+            return
+        first, valid, offsets, data = column
+        self.source.absent = False
+        self.source.first = first
+        if self.source.first < 0 or self.source.first > <int64_t>INT32_MAX or rows > <int64_t>INT32_MAX:
+            raise InvalidRecord(f"the column of {name} has an impossible length")
+        last = self.source.first + rows
+        if valid is not None:
+            self.valid = View(valid)
+            self.source.valid = self.valid.data()
+            if self.valid.length() < (last + 7) // 8:
+                raise InvalidRecord(f"the column of {name} has too short a validity bitmap")
+        if offsets is not None:
+            self.offsets = View(offsets)
+            self.source.offsets = self.offsets.data()
+            if self.offsets.length() < 4 * (last + 1):
+                raise InvalidRecord(f"the column of {name} has too few offsets")
+        self.data = View(data if data is not None else b"")
+        self.source.data = self.data.data()
+        self.source.data_length = self.data.length()
+        if offsets is None and self.source.data_length < width * last:
+            raise InvalidRecord(f"the column of {name} has too few values")
+
+
+cdef struct ColumnsIn:
+    const Source* key
+    const Source* value
+    const Source* timestamp
+    const Source* lists
+    const Source* header_key
+    const Source* header_value
+    int64_t header_rows
+    int64_t default_timestamp
+    int64_t base_timestamp
+    int64_t max_timestamp
+    int64_t bytes_max
+
+
+cdef Status count_headers(const ColumnsIn* given, int32_t start, int32_t end, int64_t* size) noexcept nogil:
+    cdef const uint8_t* data = NULL
+    cdef int32_t length = 0
+    cdef int64_t row, total = varint_size(end - start)
+    cdef Status status
+    for row in range(start, end):
+        status = column_field(given.header_key, row, &data, &length)
+        if status != DONE:
+            return status
+        if length < 0:
+            return HEADER_KEY
+        if not is_utf8(data, length):
+            return TEXT
+        total += field_size(length)
+        status = column_field(given.header_value, row, &data, &length)
+        if status != DONE:
+            return status
+        total += field_size(length)
+    size[0] = total
+    return DONE
+
+
+cdef Status put_column_headers(
+    const ColumnsIn* given, int32_t start, int32_t end, uint8_t* p, const uint8_t* limit
+) noexcept nogil:
+    """Counted before, but the columns may be somebody's to change: nothing is written past `limit`."""
+    cdef const uint8_t* key = NULL
+    cdef const uint8_t* value = NULL
+    cdef int32_t key_length = 0, value_length = 0
+    cdef int64_t row
+    p = put_int(p, end - start)
+    for row in range(start, end):
+        if column_field(given.header_key, row, &key, &key_length) != DONE or key_length < 0:
+            return COLUMN_RANGE
+        if column_field(given.header_value, row, &value, &value_length) != DONE:
+            return COLUMN_RANGE
+        if limit - p < field_size(key_length) + field_size(value_length):
+            return COLUMN_RANGE
+        p = put_field(put_field(p, key, key_length), value, value_length)
+    return DONE if p == limit else COLUMN_RANGE
+
+
+cdef Status put_rows(
+    ColumnsIn* given, int64_t rows, int64_t* row, uint8_t* out, int64_t* used, int64_t capacity, int64_t* needed
+) noexcept nogil:
+    """Write records until the rows end, one is wrong, or one finds no room (FULL: grow, call again)."""
+    cdef const uint8_t* key = NULL
+    cdef const uint8_t* value = NULL
+    cdef const uint8_t* lists = NULL
+    cdef int32_t key_length = 0, value_length = 0, header_start = 0, header_end = 0
+    cdef int64_t timestamp_ms, delta, body_size, size, headers_size = 1, at
+    cdef uint8_t* p
+    cdef Status status
+    while row[0] < rows:
+        status = column_field(given.key, row[0], &key, &key_length)
+        if status == DONE:
+            status = column_field(given.value, row[0], &value, &value_length)
+        if status != DONE:
+            return status
+        timestamp_ms = given.default_timestamp
+        at = given.timestamp.first + row[0]
+        if not given.timestamp.absent and is_set(given.timestamp.valid, at):
+            memcpy(&timestamp_ms, given.timestamp.data + 8 * at, 8)
+        header_start = header_end = 0
+        at = given.lists.first + row[0]
+        if not given.lists.absent and is_set(given.lists.valid, at):
+            header_start = load_int32(given.lists.offsets, at)
+            header_end = load_int32(given.lists.offsets, at + 1)
+            if header_start < 0 or header_end < header_start or header_end > given.header_rows:
+                return COLUMN_RANGE
+        status = count_headers(given, header_start, header_end, &headers_size)
+        if status != DONE:
+            return status
+        if row[0] == 0:
+            given.base_timestamp = given.max_timestamp = timestamp_ms
+        delta = <int64_t>(<uint64_t>timestamp_ms - <uint64_t>given.base_timestamp)
+        body_size = record_body_size(delta, row[0], key_length, value_length, headers_size)
+        size = varint_size(body_size) + body_size
+        if used[0] - HEADER_ROOM + size > given.bytes_max:
+            return TOO_LARGE
+        if size > capacity - used[0]:
+            needed[0] = size
+            return FULL
+        if timestamp_ms > given.max_timestamp:
+            given.max_timestamp = timestamp_ms
+        p = put_record_start(out + used[0], body_size, delta, row[0], key, key_length, value, value_length)
+        status = put_column_headers(given, header_start, header_end, p, out + used[0] + size)
+        if status != DONE:
+            return status
+        used[0] += size
+        row[0] += 1
+    return DONE
+
+
+cdef object _column_fault(Status status, int64_t row, int64_t bytes_max):
+    if status == TOO_LARGE:
+        return _beyond(row, bytes_max)
+    if status == TEXT:
+        return InvalidRecord(f"record {row}: a header's key is not Unicode text")
+    if status == HEADER_KEY:
+        return InvalidRecord(f"record {row}: a header without a key")
+    return InvalidRecord(f"record {row}: a column's offsets do not fit its data")
+
+
+def pack_columns(
+    int64_t rows,
+    int64_t bytes_max,
+    object key,
+    object value,
+    object timestamp,
+    int64_t default_timestamp,
+    object headers,
+):
+    """The rows of Arrow-shaped columns as packed records, like `pack_records`.
+
+    Key and value: None, or (first row, validity or None, offsets, data). Timestamp: None, or (first row,
+    validity or None, None, data). Headers: None, or (list column, header rows, key column, value column),
+    the list column without data.
+    """
+    cdef SourceColumn keys = SourceColumn(key, rows, "keys", 0)
+    cdef SourceColumn values = SourceColumn(value, rows, "values", 0)
+    cdef SourceColumn timestamps = SourceColumn(timestamp, rows, "timestamps", 8)
+    cdef int64_t header_rows = headers[1] if headers is not None else 0
+    cdef SourceColumn lists = SourceColumn(headers[0] if headers is not None else None, rows, "headers", 0)
+    cdef SourceColumn header_keys = SourceColumn(
+        headers[2] if headers is not None else None, header_rows, "header keys", 0
+    )
+    cdef SourceColumn header_values = SourceColumn(
+        headers[3] if headers is not None else None, header_rows, "header values", 0
+    )
+    cdef ColumnsIn given = ColumnsIn(
+        &keys.source, &values.source, &timestamps.source, &lists.source, &header_keys.source, &header_values.source,
+        header_rows, default_timestamp, 0, 0, min(bytes_max, <int64_t>INT32_MAX),
+    )
+    cdef Growing out = Growing()
+    cdef int64_t row = 0, used = HEADER_ROOM, needed = 0, capacity
+    cdef uint8_t* data
+    cdef Status status
+    if rows <= 0:
+        raise InvalidRecord("a batch needs at least one record")
+    while True:
+        data = out.room(used + needed + min(64 * (rows - row), <int64_t>FIRST_GUESS_BYTES_MAX))
+        capacity = out.capacity
+        with nogil:
+            status = put_rows(&given, rows, &row, data, &used, capacity, &needed)
+        if status == DONE:
+            return out.take(used), rows, given.base_timestamp, given.max_timestamp
+        if status != FULL:
+            raise _column_fault(status, row, given.bytes_max)

@@ -1,0 +1,496 @@
+"""A partition's log: append, read, sync, and keep in bounds.
+
+Offsets are never reused or renumbered. What a sync has covered survives a power loss; what is beyond it
+may be lost, from the end backwards, and nothing else. The log is synchronous and has one owner; only a
+`SyncJob` may run on another thread. It knows no topics, no network and no watermark.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import NamedTuple
+
+from ottla.clock import Clock
+from ottla.errors import DiskFull, InvalidBatch, LogClosed, OffsetOutOfRange, RecordTooLarge, StorageError, StorageFault
+from ottla.records.batch import LOG_OVERHEAD, OFFSET_DELTA_MAX, PREFIX_SIZE, BatchHeader, Buffer, check, prefix, walk
+from ottla.records.control import Marker, parse_marker
+from ottla.storage import producer_snapshot, retention, swap
+from ottla.storage.aborted_index import AbortedTransaction
+from ottla.storage.checkpoint import encode_epochs, encode_number, write_atomically
+from ottla.storage.compaction import CompactionResult
+from ottla.storage.compaction_plan import CompactionPlan, plan
+from ottla.storage.disk import Disk
+from ottla.storage.log_config import SEGMENT_BYTES_MAX, LogConfig
+from ottla.storage.producer_replay import aborted_in, load_snapshot, remove_snapshots, replay_batch, replay_segments
+from ottla.storage.recovery import EPOCHS_FILE, LOG_START_FILE, SYNC_FAILED_FILE, Recovery, RecoveryReport
+from ottla.storage.rolling import roll_is_due
+from ottla.storage.scan import FoundBatch
+from ottla.storage.seal import Seal
+from ottla.storage.segment import SNAPSHOT_SUFFIX, Segment, file_name
+from ottla.storage.segments import LogSlice, Segments, TimestampOffset
+from ottla.storage.sync import PendingSync, SyncJob, seal_segments
+
+_logger = logging.getLogger(__name__)
+
+
+class Appended(NamedTuple):
+    """Where a batch stands in the log; both offsets are inclusive."""
+
+    first_offset: int
+    last_offset: int
+    repeated: bool = False
+    """The batch was there already: a retry, answered with the original's offsets."""
+
+
+class Log:
+    """One partition's log. Use `Log.open`."""
+
+    def __init__(self, disk: Disk, directory: str, *, config: LogConfig, clock: Clock) -> None:
+        self._disk = disk
+        self.directory = directory
+        self._clock = clock
+        self.config = config
+        opened = Recovery(disk, directory, config, now_ms=clock.now_ms()).run()
+        self._segments = Segments(opened.segments)
+        self.epochs = opened.epochs
+        self.producers = opened.producers
+        self.recovery: RecoveryReport = opened.report
+        self.log_start_offset = opened.log_start_offset
+        self.end_offset = self._segments.active.end_offset
+        """The offset that the next record gets."""
+        self.synced_offset = self.end_offset
+        """Everything below this offset survives a power loss."""
+        self._pending = PendingSync()
+        self._planned: dict[int, Seal] = {}
+        self._next_horizon_ms: int | None = None
+        self._failure: BaseException | None = None
+        self._closed = False
+
+    @classmethod
+    def open(cls, disk: Disk, directory: str, *, config: LogConfig, clock: Clock) -> Log:
+        """Open the log in a directory, which is made if it is missing, and recover it if it was not closed."""
+        return cls(disk, directory, config=config, clock=clock)
+
+    # --- facts ---------------------------------------------------------------------------------------
+
+    @property
+    def size(self) -> int:
+        """Bytes of all batches."""
+        return self._segments.size
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """Oldest first; the last one is the active segment."""
+        return tuple(self._segments)
+
+    def first_unstable_offset(self, high_watermark: int) -> int | None:
+        """Where the oldest transaction begins that has not ended below the high watermark."""
+        return self.producers.first_unstable_offset(high_watermark)
+
+    # --- appending -----------------------------------------------------------------------------------
+
+    def append(self, batch: Buffer, header: BatchHeader | None = None, *, leader_epoch: int) -> Appended:
+        """Append one batch as the leader, giving it the next offsets.
+
+        `header` is what `check` returned for it; without one the batch is checked here. Nothing is
+        changed when this raises a Refusal or DiskFull.
+        """
+        if self._closed:
+            self._require_open()
+        if header is None:
+            header = check(batch)
+        size = header.length + LOG_OVERHEAD
+        delta = header.last_offset_delta
+        if size != len(batch) or header.record_count != delta + 1:
+            raise InvalidBatch(f"{len(batch)} bytes are not one batch of {header.record_count} contiguous records")
+        marker: Marker | None = None
+        if header.producer_id >= 0:
+            if header.is_control:
+                marker = parse_marker(batch, checked=True)
+                if marker is not None:
+                    self.producers.check_marker(header, marker)
+            else:
+                repeated = self.producers.check_batch(header)
+                if repeated is not None:
+                    return Appended(repeated.first_offset, repeated.last_offset, True)
+        first = self.end_offset
+        last = first + delta
+        self._write(
+            [
+                prefix(base_offset=first, length=header.length, leader_epoch=leader_epoch),
+                memoryview(batch)[PREFIX_SIZE:],
+            ],
+            header,
+            first=first,
+            last=last,
+        )
+        if leader_epoch > self.epochs.latest:
+            self._pending.epochs_changed |= self.epochs.assign(leader_epoch, start_offset=first)
+        if header.producer_id >= 0:
+            if marker is not None:
+                self._note_aborted(self.producers.replay_marker(header, marker, offset=first))
+            elif not header.is_control:
+                self.producers.replay_batch(header, base_offset=first)
+        return Appended(first, last)
+
+    def append_replicated(self, data: Buffer) -> int:
+        """Append whole batches as the leader wrote them, with its offsets; returns how many.
+
+        A cut-off last batch is left out. A batch below the end of the log raises InvalidBatch.
+        """
+        self._require_open()
+        count = 0
+        for position, _ in walk(data):
+            header = check(data, position)
+            if header.base_offset < self.end_offset:
+                raise InvalidBatch(f"offset {header.base_offset} came, the log ends at {self.end_offset}")
+            batch = memoryview(data)[position : position + header.size]
+            self._write([batch], header, first=header.base_offset, last=header.last_offset)
+            self._pending.epochs_changed |= self.epochs.assign(header.leader_epoch, start_offset=header.base_offset)
+            self._note_aborted(replay_batch(self.producers, header, batch))
+            count += 1
+        return count
+
+    def _write(self, parts: list[Buffer], header: BatchHeader, *, first: int, last: int) -> None:
+        size = header.length + LOG_OVERHEAD
+        active = self._segments.active
+        if (
+            self._closed
+            or active.seal is not None
+            or roll_is_due(active, header, self.config, last_offset=last, clock=self._clock)
+        ):
+            active = self._make_room(active, size=size, first=first, last=last)
+        try:
+            active.file.append(parts)
+        except DiskFull:
+            raise
+        except StorageFault as error:
+            self._fail(error)
+            raise
+        active.note_append(header, base_offset=first, last_offset=last, size=size)
+        self.end_offset = last + 1
+
+    def _note_aborted(self, transaction: AbortedTransaction | None) -> None:
+        if transaction is not None:
+            self._segments.active.note_aborted(transaction)
+
+    # --- segments ------------------------------------------------------------------------------------
+
+    def _make_room(self, active: Segment, *, size: int, first: int, last: int) -> Segment:
+        """An active segment that can take the batch."""
+        if size > SEGMENT_BYTES_MAX:
+            raise RecordTooLarge(f"a batch of {size} bytes, a segment holds {SEGMENT_BYTES_MAX} at most")
+        if active.seal is not None:
+            self._unseal(active)
+        if active.size:
+            # After a gap too wide for an index entry, the new segment must begin with the batch itself.
+            base_offset = self.end_offset if last - self.end_offset <= OFFSET_DELTA_MAX else first
+            self._roll_to(base_offset)
+        return self._segments.active
+
+    def roll(self) -> None:
+        """Begin a new segment, unless the active one is empty."""
+        self._require_open()
+        if self._segments.active.size:
+            self._roll_to(self.end_offset)
+
+    def _roll_to(self, base_offset: int) -> None:
+        old = self._segments.active
+        if old.seal is not None:
+            # The mark of a clean stop must not outlive what is written from here on.
+            self._unseal(old)
+        new = self._new_segment(base_offset)
+        snapshot = producer_snapshot.encode(self.producers.entries)
+        self._pending.note_rolled(old, snapshot=(new.path(SNAPSHOT_SUFFIX), snapshot))
+
+    def _new_segment(self, base_offset: int) -> Segment:
+        segment = self._segment(base_offset)
+        segment.create()
+        self._segments.add(segment)
+        self._pending.names_changed = True
+        return segment
+
+    def _segment(self, base_offset: int) -> Segment:
+        return Segment(
+            self._disk,
+            self.directory,
+            base_offset,
+            interval_bytes=self.config.index_interval_bytes,
+            now_ms=self._clock.now_ms(),
+            aborted_of=lambda segment: aborted_in(self._disk, self.directory, self._segments, segment),
+        )
+
+    def _unseal(self, segment: Segment) -> None:
+        """Before a segment is written to, nothing may say that it is finished."""
+        with self._offline_on_fault():
+            segment.unseal()
+            self._disk.sync_directory(self.directory)
+
+    # --- durability ----------------------------------------------------------------------------------
+
+    def prepare_sync(self) -> SyncJob | None:
+        """A job that makes everything appended so far durable, or None when it is.
+
+        One job at a time: `complete_sync` or `fail_sync` must follow before the next.
+        """
+        self._require_open()
+        active = self._segments.active
+        return self._pending.prepare(
+            self._disk,
+            self.directory,
+            end_offset=self.end_offset,
+            active=active.file if self.end_offset != self.synced_offset else None,
+            epochs=self._epochs_file(),
+            now_ms=self._clock.now_ms(),
+        )
+
+    def complete_sync(self, job: SyncJob) -> None:
+        """The job has run: what it covered is durable."""
+        self._pending.complete(job)
+        self.synced_offset = max(self.synced_offset, job.end_offset)
+
+    def fail_sync(self, job: SyncJob, error: StorageFault) -> None:
+        """The job raised. For lack of space it can be tried again; any other failure takes the log offline.
+
+        A failed sync is never repeated: the kernel has given up the bytes and calls them clean.
+        """
+        self._pending.put_back(job)
+        if not isinstance(error, DiskFull):
+            self._fail(error)
+
+    def _epochs_file(self) -> tuple[str, bytes]:
+        return f"{self.directory}/{EPOCHS_FILE}", encode_epochs(self.epochs.entries)
+
+    def sync(self) -> None:
+        """Make everything appended so far durable, here and now."""
+        job = self.prepare_sync()
+        if job is None:
+            return
+        try:
+            job.run()
+        except StorageFault as error:
+            self.fail_sync(job, error)
+            raise
+        self.complete_sync(job)
+
+    @contextmanager
+    def _offline_on_fault(self) -> Iterator[None]:
+        """Half a change is no state to go on from: reopening the log brings it into order."""
+        try:
+            yield
+        except StorageFault as error:
+            self._fail(error)
+            raise
+
+    def _fail(self, error: StorageFault) -> None:
+        """Go offline, and leave word for the next opening that the page cache may show what the disk lacks."""
+        self._failure = error
+        self._closed = True
+        _logger.error("%s is offline: %s", self.directory, error)
+        try:
+            write_atomically(self._disk, f"{self.directory}/{SYNC_FAILED_FILE}", f"{error}\n".encode())
+        except StorageError as second:
+            _logger.error("%s: not even that could be noted: %s", self.directory, second)
+
+    def _require_open(self) -> None:
+        if self._failure is not None:
+            raise LogClosed(f"{self.directory}: offline after a disk fault ({self._failure}); reopen it to recover")
+        if self._closed:
+            raise LogClosed(f"{self.directory}: the log is closed")
+
+    def close(self) -> None:
+        """Make everything durable and leave the mark of a clean stop, so that the next opening reads nothing."""
+        if not self._closed:
+            self.sync()
+            active = self._segments.active
+            if active.seal is None:
+                snapshot = producer_snapshot.encode(self.producers.entries)
+                path = f"{self.directory}/{file_name(self.end_offset, SNAPSHOT_SUFFIX)}"
+                seal_segments(
+                    self._disk,
+                    self.directory,
+                    [active],
+                    now_ms=self._clock.now_ms(),
+                    small_files=[(path, snapshot)],
+                    closed=True,
+                )
+        self._closed = True
+        for segment in self._segments:
+            segment.release()
+
+    # --- reading -------------------------------------------------------------------------------------
+
+    def slice(self, *, offset: int, bytes_max: int, end_offset: int | None = None) -> LogSlice | None:
+        """Where the bytes from `offset` on stand, at most up to `end_offset`; None when there are none yet.
+
+        The first batch is whole, also when it is larger than `bytes_max`, and may begin before `offset`.
+        """
+        self._require_readable(offset)
+        end = self.end_offset if end_offset is None else min(end_offset, self.end_offset)
+        return self._segments.slice(offset, bytes_max=bytes_max, end_offset=end)
+
+    def read(self, *, offset: int, bytes_max: int, end_offset: int | None = None) -> bytes:
+        """The bytes that `slice` names."""
+        found = self.slice(offset=offset, bytes_max=bytes_max, end_offset=end_offset)
+        return b"" if found is None else found.read()
+
+    def batches(self, *, offset: int, end_offset: int | None = None) -> Iterator[FoundBatch]:
+        """Every batch from the one that holds `offset` on, one by one, over all segments."""
+        self._require_readable(offset)
+        return self._segments.batches(offset, end_offset=self.end_offset if end_offset is None else end_offset)
+
+    def offset_for_timestamp(self, timestamp_ms: int, *, end_offset: int | None = None) -> TimestampOffset | None:
+        """The first record at or after a time, None when there is none."""
+        self._require_readable(self.log_start_offset)
+        end = self.end_offset if end_offset is None else end_offset
+        return self._segments.find_timestamp(timestamp_ms, start_offset=self.log_start_offset, end_offset=end)
+
+    def newest(self, *, end_offset: int | None = None) -> TimestampOffset | None:
+        """The first record with the greatest timestamp."""
+        self._require_readable(self.log_start_offset)
+        return self._segments.newest(end_offset=self.end_offset if end_offset is None else end_offset)
+
+    def aborted_transactions(self, *, offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """What a read_committed reader of the range must skip, by first offset."""
+        self._require_readable(offset)
+        return self._segments.aborted(offset, end_offset=end_offset)
+
+    def _require_readable(self, offset: int) -> None:
+        self._require_open()
+        if not self.log_start_offset <= offset <= self.end_offset:
+            raise OffsetOutOfRange(f"offset {offset}, the log holds {self.log_start_offset} to {self.end_offset}")
+
+    # --- bounds --------------------------------------------------------------------------------------
+
+    def delete_records(self, before_offset: int) -> None:
+        """Raise the log start; durable when this returns. Segments that lie wholly below it go."""
+        self._require_readable(before_offset)
+        self._raise_log_start(before_offset)
+        self._remove_first(retention.below(self._segments.facts(), before_offset))
+
+    def apply_retention(self, *, below_offset: int) -> int:
+        """Remove sealed segments that are too old or too much; returns how many.
+
+        Nothing at or beyond `below_offset`, the high watermark, goes.
+        """
+        self._require_open()
+        count = retention.expired(
+            self._segments.facts(),
+            self.config,
+            now_ms=self._clock.now_ms(),
+            log_bytes=self.size,
+            below_offset=below_offset,
+        )
+        if count:
+            self._raise_log_start(max(self.log_start_offset, self._segments[count].base_offset))
+            self._remove_first(count)
+        return count
+
+    def _raise_log_start(self, offset: int) -> None:
+        write_atomically(self._disk, f"{self.directory}/{LOG_START_FILE}", encode_number(LOG_START_FILE, offset))
+        self.log_start_offset = offset
+        self._pending.epochs_changed |= self.epochs.truncate_start(offset)
+
+    def _remove_first(self, count: int) -> None:
+        with self._offline_on_fault():
+            for _ in range(count):
+                self._segments.pop_first().remove()
+
+    def truncate_to(self, offset: int) -> None:
+        """Forget everything from `offset` on, and a batch that reaches across it; no sync may be under way.
+
+        Durable when this returns.
+        """
+        self._require_readable(offset)
+        target = self._segments[self._segments.index_of(offset)]
+        position = target.position_of(offset)
+        if position < target.size:
+            offset = min(offset, target.header_at(position).base_offset)
+        if offset >= self.end_offset:
+            return
+        self._pending.forget_from(target.base_offset)
+        with self._offline_on_fault():
+            if target.seal is not None:
+                self._unseal(target)
+            while self._segments.active is not target:
+                self._segments.pop_last().remove()
+            # The segments behind must be gone before this one is cut, or a crash would leave a gap.
+            self._disk.sync_directory(self.directory)
+            target.cut(position=position, end_offset=offset)
+            self.end_offset = offset
+            self.synced_offset = min(self.synced_offset, offset)
+            self._forget_beyond(offset)
+
+    def restart_at(self, offset: int) -> None:
+        """Drop the whole log and begin again at an offset, as a follower does that was left behind."""
+        self._require_open()
+        # Once this is durable, recovery knows that nothing below it counts.
+        write_atomically(self._disk, f"{self.directory}/{LOG_START_FILE}", encode_number(LOG_START_FILE, offset))
+        self._pending.forget_from(0)
+        with self._offline_on_fault():
+            while len(self._segments):
+                self._segments.pop_last().remove()
+            self._new_segment(offset)
+            self._disk.sync_directory(self.directory)
+            self.log_start_offset = self.end_offset = self.synced_offset = offset
+            self._forget_beyond(0)
+
+    def _forget_beyond(self, offset: int) -> None:
+        """After a truncation: epochs, snapshots and producers know nothing beyond `offset`."""
+        self.epochs.truncate_end(offset)
+        write_atomically(self._disk, *self._epochs_file())
+        remove_snapshots(self._disk, self.directory, beyond=offset)
+        start_offset, self.producers = load_snapshot(self._disk, self.directory, at_most=offset)
+        replay_segments(self.producers, self._segments, start_offset=start_offset, end_offset=offset)
+
+    # --- upkeep --------------------------------------------------------------------------------------
+
+    def plan_compaction(self, *, high_watermark: int) -> CompactionPlan | None:
+        """What there is to compact now; `compaction.compact` does it, in another process if need be."""
+        self._require_open()
+        planned = plan(
+            self._segments.facts(),
+            self.config,
+            now_ms=self._clock.now_ms(),
+            first_unstable_offset=self.first_unstable_offset(high_watermark),
+            high_watermark=high_watermark,
+            earliest_horizon_ms=self._next_horizon_ms,
+        )
+        if planned is None:
+            return None
+        sources = self._segments.starting_at(source.base_offset for source in planned.sources)
+        # Compaction reads the aborted transactions from the index files, so these must be right.
+        self._planned = {segment.base_offset: segment.sound_seal() for segment in sources}
+        aborted = self._segments.aborted(planned.sources[0].base_offset, end_offset=planned.end_offset)
+        beyond = tuple(entry for entry in aborted if entry.last_offset >= planned.end_offset)
+        return replace(planned, aborted_beyond=beyond)
+
+    def install_compaction(self, planned: CompactionPlan, result: CompactionResult) -> bool:
+        """Swap compacted segments in; false, and nothing changes, when the log has moved on meanwhile."""
+        self._require_open()
+        sources = self._segments.starting_at(source.base_offset for source in planned.sources)
+        if {segment.base_offset: segment.seal for segment in sources} != self._planned or not self._planned:
+            swap.drop_undecided(self._disk, self.directory)
+            return False
+        with self._offline_on_fault():
+            for output in result.outputs:
+                swap.decide(self._disk, self.directory, output.base_offset)
+                segment = self._segment(output.base_offset)
+                segment.adopt(swap.finish(self._disk, self.directory, output.base_offset))
+                self._segments.replace_range(segment)
+        self._planned = {}
+        self._next_horizon_ms = result.next_horizon_ms
+        return True
+
+    def expire_producers(self) -> int:
+        """Forget producers that have been silent for `producer.id.expiration.ms`; returns how many."""
+        return self.producers.expire(now_ms=self._clock.now_ms(), expiration_ms=self.config.producer_id_expiration_ms)
+
+    def release(self) -> None:
+        """Let go of descriptors and indexes of sealed segments; they come back at the next use."""
+        for segment in self._segments:
+            if segment is not self._segments.active:
+                segment.release()

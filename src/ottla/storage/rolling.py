@@ -1,0 +1,34 @@
+"""When a log begins a new segment: by size, by time, or because an index has no room left."""
+
+from __future__ import annotations
+
+from fastcrc.crc32 import iscsi as crc32c
+
+from ottla.clock import Clock
+from ottla.records.batch import LOG_OVERHEAD, OFFSET_DELTA_MAX, BatchHeader
+from ottla.storage.log_config import LogConfig
+from ottla.storage.offset_index import ENTRY_BYTES
+from ottla.storage.segment import Segment
+
+
+def roll_is_due(active: Segment, header: BatchHeader, config: LogConfig, *, last_offset: int, clock: Clock) -> bool:
+    """Whether the batch belongs into a new segment. An empty segment takes any batch."""
+    if (
+        active.size + header.length + LOG_OVERHEAD > config.segment_bytes
+        or last_offset - active.base_offset > OFFSET_DELTA_MAX
+        or len(active.indexes.offsets) * ENTRY_BYTES >= config.segment_index_bytes
+    ):
+        return True
+    began_ms = active.rolling_timestamp_ms()
+    if began_ms is None:
+        return False
+    # Time counts by the records' own clock, so that replaying old data makes the same segments again.
+    waited_ms = header.max_timestamp - began_ms if began_ms >= 0 else clock.now_ms() - active.created_ms
+    return waited_ms > config.segment_ms - _jitter_ms(active, config)
+
+
+def _jitter_ms(segment: Segment, config: LogConfig) -> int:
+    """A fixed share of the jitter for each segment, so that partitions do not all roll at once."""
+    if not config.segment_jitter_ms:
+        return 0
+    return crc32c(segment.path("").encode()) % config.segment_jitter_ms

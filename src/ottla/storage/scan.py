@@ -1,0 +1,109 @@
+"""Walk the batches of a segment file, and build its indexes from what stands there.
+
+Plain functions from a file to values: recovery, compaction and a child process use the same ones.
+They do not know what an offset should be next; whoever walks judges that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ottla.errors import TruncatedBatch
+from ottla.records.batch import HEADER_SIZE, LOG_OVERHEAD, BatchHeader, check, peek
+from ottla.storage.aborted_index import AbortedTransaction
+from ottla.storage.disk import File
+from ottla.storage.offset_index import OffsetIndex
+from ottla.storage.time_index import TimeIndex
+
+CHUNK_BYTES = 1 << 20
+"""How much of a file is read at once; a larger batch is read whole."""
+
+
+class FoundBatch(NamedTuple):
+    """A batch at its place in a segment file. `data` is the whole batch."""
+
+    position: int
+    header: BatchHeader
+    data: memoryview
+
+
+def batches(file: File, *, position: int = 0, end: int | None = None, verify: bool) -> Iterator[FoundBatch]:
+    """Every batch from `position` on; raises a BatchError at the first one that is not whole and right.
+
+    Without `verify` the checksums are not computed: for a file that is known to be good.
+    """
+    end = file.size if end is None else end
+    chunk, chunk_at = b"", position
+    while position < end:
+        at = position - chunk_at
+        if len(chunk) - at < HEADER_SIZE:
+            chunk, chunk_at, at = file.read(position=position, size=min(CHUNK_BYTES, end - position)), position, 0
+        header = peek(chunk, at)
+        size = header.length + LOG_OVERHEAD
+        if size > end - position:
+            raise TruncatedBatch(
+                f"the batch at offset {header.base_offset} needs {size} bytes, {end - position} are there"
+            )
+        if len(chunk) - at < size:
+            chunk = file.read(position=position, size=max(size, min(CHUNK_BYTES, end - position)))
+            chunk_at, at = position, 0
+        if verify:
+            check(chunk, at)
+        yield FoundBatch(position, header, memoryview(chunk)[at : at + size])
+        position += size
+
+
+class SegmentIndexes:
+    """The indexes of one segment while batches are added to it."""
+
+    __slots__ = (
+        "aborted",
+        "base_offset",
+        "indexed_at",
+        "interval_bytes",
+        "max_timestamp_ms",
+        "max_timestamp_offset",
+        "offsets",
+        "times",
+    )
+
+    def __init__(self, base_offset: int, *, interval_bytes: int) -> None:
+        self.base_offset = base_offset
+        self.interval_bytes = interval_bytes
+        self.offsets = OffsetIndex()
+        self.times = TimeIndex()
+        self.aborted: list[AbortedTransaction] = []
+        self.max_timestamp_ms = -1
+        self.max_timestamp_offset = -1
+        self.indexed_at = 0
+        """Where the last indexed batch begins: the next is due an interval later."""
+
+    def note(self, *, position: int, last_offset: int, max_timestamp_ms: int) -> None:
+        """A batch was written at `position`."""
+        if max_timestamp_ms > self.max_timestamp_ms:
+            self.max_timestamp_ms = max_timestamp_ms
+            self.max_timestamp_offset = last_offset
+        if position - self.indexed_at > self.interval_bytes:
+            self.offsets.add(relative_offset=last_offset - self.base_offset, position=position)
+            self._note_time()
+            self.indexed_at = position
+
+    def finish(self) -> None:
+        """No batch follows: let the time index cover the last ones too."""
+        self._note_time()
+
+    def _note_time(self) -> None:
+        if self.max_timestamp_ms >= 0:
+            relative = self.max_timestamp_offset - self.base_offset
+            self.times.add(timestamp_ms=self.max_timestamp_ms, relative_offset=relative)
+
+
+def build_indexes(file: File, *, base_offset: int, interval_bytes: int, end: int | None = None) -> SegmentIndexes:
+    """The offset and time index of a good segment file, read anew. Aborted transactions need more than one file."""
+    indexes = SegmentIndexes(base_offset, interval_bytes=interval_bytes)
+    for found in batches(file, end=end, verify=False):
+        header = found.header
+        indexes.note(position=found.position, last_offset=header.last_offset, max_timestamp_ms=header.max_timestamp)
+    indexes.finish()
+    return indexes
