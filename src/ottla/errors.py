@@ -106,6 +106,133 @@ class RecordTooLarge(Refusal):
     code = ErrorCode.MESSAGE_TOO_LARGE
 
 
+class InvalidTimestamp(Refusal):
+    """A record's timestamp is further from the broker's clock than the topic allows."""
+
+    code = ErrorCode.INVALID_TIMESTAMP
+
+
+class PartitionOffline(Refusal):
+    """The partition's disk failed; it comes back when its log could be reopened."""
+
+    code = ErrorCode.KAFKA_STORAGE_ERROR
+
+
+class FencedLeaderEpoch(Refusal):
+    """The client's idea of the leader is older than the leader itself."""
+
+    code = ErrorCode.FENCED_LEADER_EPOCH
+
+
+class UnknownLeaderEpoch(Refusal):
+    """The client has heard of a leader epoch that this broker has not."""
+
+    code = ErrorCode.UNKNOWN_LEADER_EPOCH
+
+
+class FetchSessionIdNotFound(Refusal):
+    """The broker has forgotten the fetch session; the client begins a new one by itself."""
+
+    code = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+class InvalidFetchSessionEpoch(Refusal):
+    """A fetch came out of turn; the client begins a new session by itself."""
+
+    code = ErrorCode.INVALID_FETCH_SESSION_EPOCH
+
+
+class InvalidRequest(Refusal):
+    """A request that contradicts itself."""
+
+    code = ErrorCode.INVALID_REQUEST
+
+
+class InvalidConfig(Refusal):
+    """A setting of an unknown name, or with a value that it cannot have."""
+
+    code = ErrorCode.INVALID_CONFIG
+
+
+class TopicNotFound(Refusal):
+    """No topic has this name."""
+
+    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(f"there is no topic {topic!r}; create it first, or list the topics to find its name")
+        self.topic = topic
+
+
+class UnknownTopicId(Refusal):
+    """No topic has this id; one that was created again has another."""
+
+    code = ErrorCode.UNKNOWN_TOPIC_ID
+
+    def __init__(self, topic_id: object) -> None:
+        super().__init__(f"there is no topic with the id {topic_id}; ask for the metadata again")
+
+
+class PartitionNotFound(Refusal):
+    """The topic is there, but has no partition of this number."""
+
+    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    def __init__(self, topic: str, partition: int) -> None:
+        super().__init__(f"topic {topic!r} has no partition {partition}; ask for the metadata to see how many it has")
+        self.topic = topic
+        self.partition = partition
+
+
+class TopicExists(Refusal):
+    """A topic of this name is there already."""
+
+    code = ErrorCode.TOPIC_ALREADY_EXISTS
+
+
+class InvalidTopicName(Refusal):
+    """A name that no topic may have, or one too much like another topic's."""
+
+    code = ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+class InvalidPartitionCount(Refusal):
+    """A number of partitions that a topic cannot have, or cannot be brought to."""
+
+    code = ErrorCode.INVALID_PARTITIONS
+
+
+class InvalidReplicationFactor(Refusal):
+    """More copies than there are brokers, or none."""
+
+    code = ErrorCode.INVALID_REPLICATION_FACTOR
+
+
+class InvalidReplicaAssignment(Refusal):
+    """An assignment of partitions to brokers that cannot be."""
+
+    code = ErrorCode.INVALID_REPLICA_ASSIGNMENT
+
+
+class TopicDeletionDisabled(Refusal):
+    """`delete.topic.enable` is false."""
+
+    code = ErrorCode.TOPIC_DELETION_DISABLED
+
+
+class MetadataConflict(Refusal):
+    """Somebody else changed the same metadata first: look again and decide anew."""
+
+    # The one code that makes every client ask for metadata again and retry.
+    code = ErrorCode.NOT_CONTROLLER
+
+
+class MetadataBusy(Refusal):
+    """More changes of metadata wait than the limit allows: try again later."""
+
+    code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
+
+
 class StorageError(OttlaError):
     """Something about files; the message names the path and what to do."""
 
@@ -136,3 +263,23 @@ class InvalidTopicLayout(StorageError):
 
 class DataDirectoryLocked(StorageError):
     """Another process has this data directory open."""
+
+
+class DamagedStore(StorageError):
+    """The metadata store's file cannot be believed."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"{path}: is damaged: {reason}")
+        self.path = path
+
+
+class UnsupportedStore(StorageError):
+    """The metadata store was written by another version of Ottla."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"{path}: {reason}")
+        self.path = path
+
+
+class StoreClosed(StorageError):
+    """The metadata store was closed, or failed earlier and must be reopened."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from contextlib import suppress
 from pathlib import Path
 from uuid import UUID
 
@@ -78,6 +79,22 @@ def test_a_directory_that_a_crash_left_half_made_can_be_opened_again() -> None:
             disk.crash()
             DataDirectory.open(disk, "/var/data")
             assert disk.files()["/var/data/ottla.format"] == encode_format()
+
+
+def test_a_directory_that_a_killed_process_left_half_made_survives_a_crash_once_it_is_open() -> None:
+    for seed in range(40):
+        for count in range(1, 40):
+            disk = MemoryDisk(seed)
+            crash_after(disk, count)
+            try:
+                DataDirectory.open(disk, "/var/lib/data")
+            except Crash:
+                disk.kill()
+            disk.on_operation = None
+            disk.kill()
+            DataDirectory.open(disk, "/var/lib/data")
+            disk.crash()
+            assert disk.files()["/var/lib/data/ottla.format"] == encode_format()
 
 
 def crash_after(disk: MemoryDisk, count: int) -> None:
@@ -380,6 +397,30 @@ def test_a_crash_during_deletion_leaves_the_partition_whole_or_gone() -> None:
             DataDirectory.open(disk, "/data")
             left = set(disk.files()) - {"/data/ottla.format", "/data/ottla.lock"}
             found.add(frozenset(left))
+    assert found == {frozenset(), frozenset({"/data/events-0/partition.metadata", "/data/events-0/x.log"})}
+
+
+def test_a_killed_deletion_is_whole_or_nothing_after_a_crash_too() -> None:
+    found = set()
+    for seed in range(20):
+        for count in range(1, crash_points("delete") + 1):
+            disk = MemoryDisk(seed)
+            directory = DataDirectory.open(disk, "/data")
+            path = directory.create_partition("events", 0, METADATA)
+            put(disk, f"{path}/x.log", b"x")
+            disk.sync_directory(path)
+            crash_after(disk, count)
+            with pytest.raises(Crash):
+                directory.delete_partition("events", 0, deletion_id=DELETION_ID)
+            disk.kill()
+            # Dies again, this time with the power, while it opens.
+            crash_after(disk, seed + 1)
+            with suppress(Crash):
+                DataDirectory.open(disk, "/data")
+            disk.on_operation = None
+            disk.crash()
+            DataDirectory.open(disk, "/data")
+            found.add(frozenset(set(disk.files()) - {"/data/ottla.format", "/data/ottla.lock"}))
     assert found == {frozenset(), frozenset({"/data/events-0/partition.metadata", "/data/events-0/x.log"})}
 
 

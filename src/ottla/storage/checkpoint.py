@@ -18,7 +18,7 @@ from ottla.storage.disk import Disk
 from ottla.storage.epochs import EpochStart
 
 TEMPORARY_SUFFIX = ".tmp"
-SMALL_BYTES_MAX = 64 * 1024 * 1024
+SMALL_BYTES_MAX = 1 << 30
 """A file above this is no checkpoint, whatever its name says."""
 DIGITS_MAX = 19
 """As many as an offset can have."""
@@ -61,7 +61,11 @@ def read_small(disk: Disk, path: str, *, bytes_max: int = SMALL_BYTES_MAX) -> by
 
 
 def make_durable_directory(disk: Disk, path: str) -> None:
-    """Make a directory so that a power loss right after does not take it back."""
+    """Make a directory so that a power loss right after does not take it back; also one that is there.
+
+    One level after the other: a process that dies on the way leaves at most one name that is not synced,
+    and the next one finds it as the deepest that is there.
+    """
     missing = []
     above = path
     while not disk.is_directory(above):
@@ -69,10 +73,10 @@ def make_durable_directory(disk: Disk, path: str) -> None:
             raise InvalidTopicLayout(above, "is a file, a directory is expected")
         missing.append(above)
         above = os.path.dirname(above) or "."
-    if missing:
-        disk.make_directory(path)
-    for made in missing:
-        disk.sync_directory(os.path.dirname(made) or ".")
+    disk.sync_directory(os.path.dirname(above) or ".")
+    for level in reversed(missing):
+        disk.make_directory(level)
+        disk.sync_directory(os.path.dirname(level) or ".")
 
 
 def encode_epochs(entries: Iterable[EpochStart]) -> bytes:

@@ -173,13 +173,16 @@ class DataDirectory:
         Raises InvalidTopicLayout for a directory that is not ours or not in our format, and
         DataDirectoryLocked while another process has it open.
         """
-        make_durable_directory(disk, path)
+        if disk.size(os.path.join(path, FORMAT_FILE)) is None:
+            make_durable_directory(disk, path)
         # Looked at before the lock too, so that a directory of somebody else's does not get our lock file.
         _require_ours(disk, path)
         lock = disk.lock(os.path.join(path, LOCK_FILE))
         try:
             if not _require_ours(disk, path):
                 write_atomically(disk, os.path.join(path, FORMAT_FILE), encode_format())
+            # A process may have died between a rename in here and its sync: what is seen must be what stays.
+            disk.sync_directory(path)
             directory = cls(disk, path, lock)
             directory._remove_leftovers()
         except BaseException:

@@ -93,6 +93,8 @@ class Recovery:
         self._now_ms = now_ms
         self._segments: list[Segment] = []
         self._report = RecoveryReport()
+        self._broken: dict[int, Seal] = {}
+        """Seals of segments that are not as they say."""
         self._producers: ProducerStates | None = None
         """What the scan of the tail found; None when nothing had to be scanned."""
         self._epochs_saved: tuple[EpochStart, ...] | None = None
@@ -110,9 +112,10 @@ class Recovery:
         self._drop_below(log_start_offset)
         dirty = self._trust_seals()
         self._mend_damaged(self._segments[:dirty])
+        lost_end_offset = self._report_lost(log_start_offset)
         epochs = self._read_epochs(dirty)
         self._scan_tail(dirty, epochs, contiguous=ours)
-        log_start_offset = self._settle_ends(log_start_offset)
+        log_start_offset = self._settle_ends(log_start_offset, lost_end_offset)
         log_end_offset = self._segments[-1].end_offset
         producers = self._producers_at(log_end_offset) if self._producers is None else self._producers
         epochs.truncate_start(log_start_offset)
@@ -174,8 +177,32 @@ class Recovery:
     def _find_aborted(self, segment: Segment) -> list[AbortedTransaction]:
         return aborted_in(self._disk, self._directory, self._segments, segment)
 
-    def _settle_ends(self, log_start_offset: int) -> int:
-        """See to it that there is an active segment and that the log starts inside; returns where."""
+    def _report_lost(self, log_start_offset: int) -> int:
+        """Seals whose segment is gone; returns where the last of them ended.
+
+        A seal is removed before its segment, so no crash leaves one alone.
+        """
+        lost_end_offset = 0
+        bases = {segment.base_offset for segment in self._segments}
+        for name in self._disk.names(self._directory):
+            if not name.endswith(SEAL_SUFFIX):
+                continue
+            segment = self._segment(parse_name(self._directory, name)[0])
+            found = self._read_seal(segment) if segment.base_offset not in bases else None
+            if found is not None and found.end_offset > log_start_offset:
+                self._report.clean = False
+                self._damage(
+                    f"{segment.path(LOG_SUFFIX)}: the file is gone, its seal is there; "
+                    f"the records from offset {segment.base_offset} to {found.end_offset - 1} are lost"
+                )
+                lost_end_offset = max(lost_end_offset, found.end_offset)
+        return lost_end_offset
+
+    def _settle_ends(self, log_start_offset: int, lost_end_offset: int) -> int:
+        """See to it that there is an active segment and that the log starts inside; returns where.
+
+        No offset is given out again: neither below the log start, nor of records that were lost.
+        """
         if self._segments and self._segments[-1].end_offset < log_start_offset:
             # What was deleted was also lost. Its offsets were promised away all the same.
             self._cut_segments(list(self._segments), f"the log starts at offset {log_start_offset}")
@@ -185,6 +212,10 @@ class Recovery:
             self._add_active(log_start_offset)
         elif not self._report.clean and self._segments[-1].seal is not None:
             self._add_active(self._segments[-1].end_offset)
+        if self._segments[-1].end_offset < lost_end_offset:
+            self._segments[-1].end_offset = lost_end_offset
+            seal_segments(self._disk, self._directory, self._segments[-1:], now_ms=self._now_ms)
+            self._add_active(lost_end_offset)
         return max(log_start_offset, self._segments[0].base_offset)
 
     def _drop_below(self, log_start_offset: int) -> None:
@@ -208,7 +239,9 @@ class Recovery:
                 continue
             if self._disk.size(segment.path(LOG_SUFFIX)) == found.log_bytes:
                 segment.adopt(found)
-            # A seal of the wrong size still shows that a crash does not explain what is missing.
+            else:
+                # A seal of the wrong size still shows that a crash does not explain what is missing.
+                self._broken[segment.base_offset] = found
             dirty = at + 1
         last = self._segments[-1].seal if self._segments else None
         self._report.clean = last is not None and last.closed and dirty == len(self._segments)
@@ -232,17 +265,22 @@ class Recovery:
         for at, segment in enumerate(segments):
             if segment.seal is not None:
                 continue
+            self._report.clean = False
             indexes = SegmentIndexes(segment.base_offset, interval_bytes=self._config.index_interval_bytes)
             end_offset, position, problem = self._scan(segment, indexes, None, None)
             whole = segment.file.size
-            if problem is not None:
+            broken = self._broken.get(segment.base_offset)
+            if problem is not None or broken is not None:
+                reason = problem or (f"its seal says {broken.log_bytes} bytes" if broken else "")
                 self._damage(
-                    f"{segment.path(LOG_SUFFIX)}: damaged at byte {position} of {whole} ({problem}); "
+                    f"{segment.path(LOG_SUFFIX)}: damaged at byte {position} of {whole} ({reason}); "
                     f"the records from offset {end_offset} up to the next segment are lost"
                 )
                 segment.file.truncate(position)
                 self._report.cut_bytes += whole - position
-            # The range up to the next segment stays this segment's, so that no offset is used again.
+            # The whole range stays this segment's, so that no offset is used again.
+            if broken is not None:
+                end_offset = max(end_offset, broken.end_offset)
             following = self._segments[at + 1].base_offset if at + 1 < len(self._segments) else end_offset
             segment.adopt_scan(indexes, size=position, end_offset=max(end_offset, following))
             indexes.aborted = self._find_aborted(segment)

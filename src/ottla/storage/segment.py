@@ -316,9 +316,10 @@ class Segment:
             ) from error
 
     def _read_index(self, suffix: str, expected: FileSum, entry_bytes: int) -> bytes | None:
-        data = read_small(self._disk, self.path(suffix))
-        if data is not None and FileSum.of(data) == expected and len(data) % entry_bytes == 0:
-            return data
+        if self._disk.size(self.path(suffix)) == expected.size and expected.size % entry_bytes == 0:
+            data = read_small(self._disk, self.path(suffix))
+            if data is not None and FileSum.of(data) == expected:
+                return data
         _logger.warning("%s is missing or wrong: it is built anew from the segment", self.path(suffix))
         return None
 

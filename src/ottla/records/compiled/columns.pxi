@@ -158,15 +158,17 @@ cdef inline bint target_has_room(const Target* to, int flags, const Parsed* reco
 
 
 cdef inline bint would_pass_limit(const Target* to, int flags, const Parsed* record) noexcept nogil:
+    """Whether a column's data would no longer fit Arrow's 32-bit offsets."""
+    cdef int64_t limit = INT32_MAX
     cdef int64_t headers_length = record.end - record.headers
-    return (
-        (flags & WANT_KEY and to.key.used > INT32_MAX - record.key_length)
-        or (flags & WANT_VALUE and to.value.used > INT32_MAX - record.value_length)
-        or (flags & WANT_HEADERS and (
-            to.header_key.used > INT32_MAX - headers_length
-            or to.header_value.used > INT32_MAX - headers_length
-            or to.header_key.rows > INT32_MAX - headers_length
-        ))
+    if flags & WANT_KEY and to.key.used + record.key_length > limit:
+        return True
+    if flags & WANT_VALUE and to.value.used + record.value_length > limit:
+        return True
+    return flags & WANT_HEADERS and (
+        to.header_key.used + headers_length > limit
+        or to.header_value.used + headers_length > limit
+        or to.header_key.rows + headers_length > limit
     )
 
 

@@ -144,6 +144,7 @@ def pack_records(object records, int64_t bytes_max):
         used += size
     if not rows:
         raise InvalidRecord("a batch needs at least one record")
+    memset(out.room(used), 0, HEADER_ROOM)
     return out.take(used), len(rows), base_timestamp, max_timestamp
 
 
@@ -377,6 +378,7 @@ def pack_columns(
         with nogil:
             status = put_rows(&given, rows, &row, data, &used, capacity, &needed)
         if status == DONE:
+            memset(data, 0, HEADER_ROOM)
             return out.take(used), rows, given.base_timestamp, given.max_timestamp
         if status != FULL:
             raise _column_fault(status, row, given.bytes_max)
