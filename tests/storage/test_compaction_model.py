@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -351,4 +352,4 @@ class CompactedLog(RuleBasedStateMachine):
 
 
 CompactedLog.TestCase.settings = settings(stateful_step_count=60)
-TestACompactedLogIsWhatTheModelSays = CompactedLog.TestCase
+TestACompactedLogIsWhatTheModelSays = pytest.mark.slow(CompactedLog.TestCase)

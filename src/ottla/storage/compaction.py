@@ -203,6 +203,7 @@ class _Cleaner:
         try:
             remaining = self._filtered(found)
         except Refusal:
+            # It was named in the log when its keys were looked for.
             remaining = found.data
         count = peek(remaining).record_count
         self.kept += count

@@ -24,7 +24,7 @@ from ottla.storage.compaction import CompactionResult
 from ottla.storage.compaction_plan import CompactionPlan, plan
 from ottla.storage.disk import Disk
 from ottla.storage.log_config import SEGMENT_BYTES_MAX, LogConfig
-from ottla.storage.producer_replay import aborted_in, load_snapshot, remove_snapshots, replay_batch, replay_segments
+from ottla.storage.producer_replay import aborted_in, producers_at, remove_snapshots, replay_batch
 from ottla.storage.recovery import EPOCHS_FILE, LOG_START_FILE, SYNC_FAILED_FILE, Recovery, RecoveryReport
 from ottla.storage.rolling import roll_is_due
 from ottla.storage.scan import FoundBatch
@@ -165,10 +165,9 @@ class Log:
             active = self._make_room(active, size=size, first=first, last=last)
         try:
             active.file.append(parts)
-        except DiskFull:
-            raise
         except StorageFault as error:
-            self._fail(error)
+            if not isinstance(error, DiskFull):
+                self._fail(error)
             raise
         active.note_append(header, base_offset=first, last_offset=last, size=size)
         self.end_offset = last + 1
@@ -220,7 +219,7 @@ class Log:
             base_offset,
             interval_bytes=self.config.index_interval_bytes,
             now_ms=self._clock.now_ms(),
-            aborted_of=lambda segment: aborted_in(self._disk, self.directory, self._segments, segment),
+            aborted_of=lambda segment: aborted_in(self._disk, self.directory, self.segments, segment),
         )
 
     def _unseal(self, segment: Segment) -> None:
@@ -398,6 +397,8 @@ class Log:
         with self._offline_on_fault():
             for _ in range(count):
                 self._segments.pop_first().remove()
+            if count:
+                remove_snapshots(self._disk, self.directory, below=self._segments[0].base_offset)
 
     def truncate_to(self, offset: int) -> None:
         """Forget everything from `offset` on, and a batch that reaches across it; no sync may be under way.
@@ -410,6 +411,10 @@ class Log:
         if position < target.size:
             offset = min(offset, target.header_at(position).base_offset)
         if offset >= self.end_offset:
+            return
+        if offset < self.log_start_offset:
+            # Records were deleted up to the middle of a batch, and now the rest of it goes too.
+            self.restart_at(self.log_start_offset)
             return
         self._pending.forget_from(target.base_offset)
         with self._offline_on_fault():
@@ -443,8 +448,7 @@ class Log:
         self.epochs.truncate_end(offset)
         write_atomically(self._disk, *self._epochs_file())
         remove_snapshots(self._disk, self.directory, beyond=offset)
-        start_offset, self.producers = load_snapshot(self._disk, self.directory, at_most=offset)
-        replay_segments(self.producers, self._segments, start_offset=start_offset, end_offset=offset)
+        self.producers = producers_at(self._disk, self.directory, self.segments, offset)
 
     # --- upkeep --------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ again. Knows segments and snapshots; the rules of producers are `producer_state`
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from ottla.errors import BatchError, StorageFault
 from ottla.records.batch import BatchHeader, Buffer
@@ -20,6 +20,7 @@ from ottla.storage.producer_state import ProducerStates
 from ottla.storage.scan import batches
 from ottla.storage.segment import LOG_SUFFIX, SNAPSHOT_SUFFIX, Segment, file_name
 
+_OFFSET_MAX = 2**63 - 1
 _logger = logging.getLogger(__name__)
 
 
@@ -45,17 +46,28 @@ def snapshot_offsets(disk: Disk, directory: str) -> list[int]:
     return sorted(int(name[:20]) for name in names if len(name) == 20 + len(SNAPSHOT_SUFFIX) and name[:20].isdigit())
 
 
-def remove_snapshots(disk: Disk, directory: str, *, beyond: int) -> None:
-    """Remove every snapshot of a state later than an offset."""
+def remove_snapshots(disk: Disk, directory: str, *, below: int = 0, beyond: int = _OFFSET_MAX) -> None:
+    """Remove every snapshot of a state that is earlier or later than the log."""
     for offset in snapshot_offsets(disk, directory):
-        if offset > beyond:
+        if not below <= offset <= beyond:
             disk.remove(f"{directory}/{file_name(offset, SNAPSHOT_SUFFIX)}")
 
 
-def load_snapshot(disk: Disk, directory: str, *, at_most: int) -> tuple[int, ProducerStates]:
-    """The newest good snapshot at or before an offset; an empty state at 0 when there is none."""
+def producers_at(disk: Disk, directory: str, segments: Sequence[Segment], end_offset: int) -> ProducerStates:
+    """The producers as they were at an offset."""
+    start_offset, states = _load_snapshot(disk, directory, segments, at_most=end_offset)
+    replay_segments(states, segments, start_offset=start_offset, end_offset=end_offset)
+    return states
+
+
+def _load_snapshot(
+    disk: Disk, directory: str, segments: Sequence[Segment], *, at_most: int
+) -> tuple[int, ProducerStates]:
+    """The newest good snapshot at or before an offset; an empty state at the first segment when there is none."""
+    at_least = segments[0].base_offset if segments else 0
     for offset in reversed(snapshot_offsets(disk, directory)):
-        if offset > at_most:
+        if not at_least <= offset <= at_most:
+            # One from before the first segment knows nothing of the batches that are gone since.
             continue
         path = f"{directory}/{file_name(offset, SNAPSHOT_SUFFIX)}"
         data = read_small(disk, path)
@@ -65,11 +77,11 @@ def load_snapshot(disk: Disk, directory: str, *, at_most: int) -> tuple[int, Pro
         except producer_snapshot.DamagedSnapshot as error:
             _logger.warning("%s is damaged (%s): an older state and the log serve instead", path, error)
             disk.remove(path)
-    return 0, ProducerStates()
+    return at_least, ProducerStates()
 
 
 def replay_segments(
-    states: ProducerStates, segments: Iterable[Segment], *, start_offset: int, end_offset: int
+    states: ProducerStates, segments: Sequence[Segment], *, start_offset: int, end_offset: int
 ) -> dict[int, list[AbortedTransaction]]:
     """Replay the batches of a range; returns the aborted transactions by the segment that ended them."""
     aborted: dict[int, list[AbortedTransaction]] = {}
@@ -90,8 +102,8 @@ def replay_segments(
     return aborted
 
 
-def aborted_in(disk: Disk, directory: str, segments: Iterable[Segment], segment: Segment) -> list[AbortedTransaction]:
+def aborted_in(disk: Disk, directory: str, segments: Sequence[Segment], segment: Segment) -> list[AbortedTransaction]:
     """The aborted transactions of one segment, found again from the log."""
-    start_offset, states = load_snapshot(disk, directory, at_most=segment.base_offset)
+    start_offset, states = _load_snapshot(disk, directory, segments, at_most=segment.base_offset)
     aborted = replay_segments(states, segments, start_offset=start_offset, end_offset=segment.end_offset)
     return aborted.get(segment.base_offset, [])

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from ottla.errors import BatchError, InvalidBatch, InvalidTopicLayout
 from ottla.records.batch import OFFSET_DELTA_MAX
-from ottla.storage import seal, swap
+from ottla.storage import producer_snapshot, seal, swap
 from ottla.storage.aborted_index import AbortedTransaction
 from ottla.storage.checkpoint import (
     DamagedCheckpoint,
@@ -29,10 +29,9 @@ from ottla.storage.epochs import EpochStart, LeaderEpochs
 from ottla.storage.log_config import LogConfig
 from ottla.storage.producer_replay import (
     aborted_in,
-    load_snapshot,
+    producers_at,
     remove_snapshots,
     replay_batch,
-    replay_segments,
 )
 from ottla.storage.producer_state import ProducerStates
 from ottla.storage.scan import CHUNK_BYTES, SegmentIndexes, batches
@@ -41,6 +40,7 @@ from ottla.storage.segment import (
     DATA_SUFFIXES,
     LOG_SUFFIX,
     SEAL_SUFFIX,
+    SNAPSHOT_SUFFIX,
     Segment,
     file_name,
     parse_name,
@@ -102,8 +102,9 @@ class Recovery:
     def run(self) -> OpenedLog:
         """Bring the directory into order and read what must be known of it."""
         disk, directory = self._disk, self._directory
-        make_durable_directory(disk, directory)
         ours = self._check_format()
+        if not ours:
+            make_durable_directory(disk, directory)
         self._report.swaps_finished = swap.finish_all(disk, directory)
         log_start_offset = self._read_log_start()
         bases = self._segment_bases()
@@ -296,10 +297,13 @@ class Recovery:
         self._rewrite_after_failed_sync(tail)
         producers = self._producers = self._producers_at(tail[0].base_offset)
         expected = tail[0].base_offset
+        snapshots: list[tuple[str, bytes]] = []
         for at, segment in enumerate(tail):
             if segment.base_offset != expected and contiguous:
                 self._cut_segments(tail[at:], f"offset {expected} should follow")
                 break
+            if at:
+                snapshots.append((segment.path(SNAPSHOT_SUFFIX), producer_snapshot.encode(producers.entries)))
             indexes = SegmentIndexes(segment.base_offset, interval_bytes=self._config.index_interval_bytes)
             end_offset, position, problem = self._scan(segment, indexes, epochs, producers)
             segment.adopt_scan(indexes, size=position, end_offset=end_offset)
@@ -320,7 +324,7 @@ class Recovery:
             tail[:-1],
             now_ms=self._now_ms,
             active=tail[-1].file,
-            small_files=self._epochs_file(epochs),
+            small_files=[*self._epochs_file(epochs), *snapshots],
         )
 
     def _scan(
@@ -406,9 +410,7 @@ class Recovery:
     # --- what is derived -----------------------------------------------------------------------------
 
     def _producers_at(self, end_offset: int) -> ProducerStates:
-        start_offset, producers = load_snapshot(self._disk, self._directory, at_most=end_offset)
-        replay_segments(producers, self._segments, start_offset=start_offset, end_offset=end_offset)
-        return producers
+        return producers_at(self._disk, self._directory, self._segments, end_offset)
 
     def _epochs_file(self, epochs: LeaderEpochs) -> list[tuple[str, bytes]]:
         """The epochs' file, when it does not say what it should."""
@@ -439,7 +441,7 @@ class Recovery:
 
     def _remove_orphans(self, log_end_offset: int) -> None:
         """Files that no segment needs: leftovers of what a crash interrupted."""
-        remove_snapshots(self._disk, self._directory, beyond=log_end_offset)
+        remove_snapshots(self._disk, self._directory, below=self._segments[0].base_offset, beyond=log_end_offset)
         alive = {file_name(segment.base_offset, suffix) for segment in self._segments for suffix in _SUFFIXES}
         for name in self._disk.names(self._directory):
             leftover = name.endswith((".tmp", _REWRITE_SUFFIX)) or (name.endswith(_SUFFIXES) and name not in alive)

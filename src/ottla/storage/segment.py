@@ -269,7 +269,7 @@ class Segment:
             self.first_timestamp_ms = self.header_at(0).max_timestamp
         return self.first_timestamp_ms
 
-    def aborted_between(self, first_offset: int, end_offset: int) -> tuple[list[AbortedTransaction], bool]:
+    def aborted_between(self, first_offset: int, *, end_offset: int) -> tuple[list[AbortedTransaction], bool]:
         """Aborted transactions that touch the range, and whether later segments cannot hold another."""
         overlapping = []
         for entry in self.indexes.aborted:

@@ -181,7 +181,7 @@ class Segments:
         """The aborted transactions with records in the range, by first offset."""
         found: list[AbortedTransaction] = []
         for at in range(self.index_of(first_offset), len(self._items)):
-            overlapping, complete = self._items[at].aborted_between(first_offset, end_offset)
+            overlapping, complete = self._items[at].aborted_between(first_offset, end_offset=end_offset)
             found += overlapping
             if complete:
                 break
