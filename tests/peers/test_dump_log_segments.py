@@ -25,7 +25,7 @@ from ottla.storage.disk import OsDisk
 from ottla.storage.log import Log
 from ottla.storage.producer_state import ProducerEntry
 from tests.peers.tools import Tools
-from tests.storage.workbench import CODECS, NOW_MS, Workbench, marker, sequenced
+from tests.storage.workbench import CODECS, NOW_MS, Workbench, installed, marker, sequenced
 
 pytestmark = [pytest.mark.peers, pytest.mark.slow]
 
@@ -98,7 +98,7 @@ def _write(log: Log) -> list[Written]:
 def _compact(log: Log) -> None:
     planned = log.plan_compaction(high_watermark=log.end_offset)
     assert planned is not None
-    assert log.install_compaction(planned, compaction.compact(OsDisk(), log.directory, planned))
+    assert installed(log, planned, compaction.compact(OsDisk(), log.directory, planned))
 
 
 # --- what the tool prints ----------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from ottla.storage.producer_replay import replay_batch
 from ottla.storage.producer_state import ProducerStates
 from ottla.storage.scan import build_indexes
 from ottla.storage.seal import decode
-from tests.storage.workbench import CODECS, NOW_MS, Workbench, batch, keyed, marker, records_of, sequenced
+from tests.storage.workbench import CODECS, NOW_MS, Workbench, batch, installed, keyed, marker, records_of, sequenced
 
 RETENTION_MS = 1000
 EXPIRATION_MS = 50_000
@@ -83,7 +83,7 @@ def planned(log: Log) -> CompactionPlan:
 def compacted(bench: Workbench, log: Log, *, keys_max: int = 1000) -> CompactionResult:
     plan = planned(log)
     result = compact(bench.disk, bench.directory, plan, keys_max=keys_max)
-    assert log.install_compaction(plan, result)
+    assert installed(log, plan, result)
     return result
 
 
@@ -660,7 +660,7 @@ def test_everything_is_durable_before_the_swap_is_decided(bench: Workbench, disk
 
     disk.on_operation = die
     with pytest.raises(Crash):
-        log.install_compaction(plan, result)
+        installed(log, plan, result)
     disk.on_operation = None
     disk.crash()
     recovered = open_log(bench)
@@ -678,7 +678,7 @@ def test_a_child_process_can_do_it(tmp_path: Path) -> None:
     plan = planned(log)
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         result = pool.apply(compact, (bench.disk, bench.directory, plan))
-    assert log.install_compaction(plan, result)
+    assert installed(log, plan, result)
     assert values(log) == [(1, b"a", b"2")]
 
 

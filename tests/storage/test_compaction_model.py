@@ -31,6 +31,7 @@ from ottla.storage.producer_replay import replay_batch
 from ottla.storage.producer_state import ProducerStates
 from ottla.storage.retention import SegmentFacts
 from ottla.storage.scan import batches, build_indexes
+from tests.storage.workbench import installed
 
 NOW_MS = 1_700_000_000_000
 RETENTION_MS = 100
@@ -233,7 +234,7 @@ class CompactedLog(RuleBasedStateMachine):
         planned = replace(planned, aborted_beyond=self.aborted_beyond(planned) if knows_what_lies_behind else None)
         before = self.headers()
         result = compact(self.disk, DIRECTORY, planned, keys_max=keys_max)
-        assert self.log.install_compaction(planned, result)
+        assert installed(self.log, planned, result)
         if not result.outputs:
             assert not knows_what_lies_behind
             return

@@ -69,7 +69,7 @@ def _closed() -> tuple[Files, dict[str, Any]]:
     log = bench.open(**SETTINGS)
     _fill(log)
     log.sync()
-    log.delete_records(LOG_START)
+    log.delete_records(LOG_START).run()
     answers = _answers(log)
     log.close()
     assert len(log.segments) >= 3
@@ -150,7 +150,7 @@ def test_a_damaged_index_is_built_anew_on_disk(suffix: str, damage: Callable[[by
 def test_the_log_files_alone_are_enough() -> None:
     files, answers = _closed()
     _, log = _reopened({path: data for path, data in files.items() if path.endswith(".log")})
-    log.delete_records(LOG_START)
+    log.delete_records(LOG_START).run()
     assert _answers(log) == answers
 
 
@@ -196,7 +196,7 @@ def test_no_index_outlives_its_segment() -> None:
     log = bench.open(**SETTINGS)
     _fill(log)
     log.sync()
-    log.delete_records(log.end_offset)
+    log.delete_records(log.end_offset).run()
     log.close()
     alive = {f"{segment.base_offset:020d}" for segment in log.segments}
     assert {name.partition(".")[0] for name in bench.names() if name.endswith((*INDEX_SUFFIXES, ".seal"))} == alive

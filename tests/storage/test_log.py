@@ -25,7 +25,7 @@ from ottla.storage.disk import OsDisk
 from ottla.storage.epochs import EpochStart
 from ottla.storage.log import Appended
 from ottla.storage.memory_disk import MemoryDisk
-from tests.storage.workbench import CODECS, NOW_MS, Workbench, batch, marker, records_of, sequenced
+from tests.storage.workbench import CODECS, NOW_MS, Workbench, batch, marker, records_of, removed, sequenced
 
 
 @pytest.fixture(params=["memory", "os"])
@@ -142,7 +142,7 @@ def test_a_slice_stays_readable_when_its_segment_is_deleted(bench: Workbench) ->
     found = log.slice(offset=0, bytes_max=1_000)
     assert found is not None
     before = found.read()
-    log.delete_records(1)
+    log.delete_records(1).run()
     assert bench.names(".log") == ["00000000000000000001.log"]
     assert found.read() == before
 
@@ -390,11 +390,11 @@ def test_retention_by_time_takes_sealed_segments_and_leaves_the_active_one(bench
         log.append(batch(timestamp_ms=NOW_MS + number * 1_000), leader_epoch=0)
     log.sync()
     bench.clock.advance(4_000)
-    assert log.apply_retention(below_offset=log.end_offset) == 2
+    assert removed(log, below_offset=log.end_offset) == 2
     assert log.log_start_offset == 2
     assert [record.offset for record in records_of(log)] == [2, 3]
     bench.clock.advance(60_000)
-    assert log.apply_retention(below_offset=log.end_offset) == 1
+    assert removed(log, below_offset=log.end_offset) == 1
     assert [record.offset for record in records_of(log)] == [3]
     assert bench.names(".index") == []
     with pytest.raises(OffsetOutOfRange):
@@ -406,7 +406,7 @@ def test_retention_by_size_keeps_at_least_the_size(bench: Workbench) -> None:
     for _ in range(6):
         log.append(batch(), leader_epoch=0)
     log.sync()
-    assert log.apply_retention(below_offset=6) == 3
+    assert removed(log, below_offset=6) == 3
     assert (log.log_start_offset, log.size) == (3, 3 * len(batch()))
 
 
@@ -415,9 +415,9 @@ def test_retention_takes_nothing_above_the_high_watermark_and_nothing_unsealed(b
     for _ in range(4):
         log.append(batch(), leader_epoch=0)
     bench.clock.advance(10_000)
-    assert log.apply_retention(below_offset=4) == 0
+    assert removed(log, below_offset=4) == 0
     log.sync()
-    assert log.apply_retention(below_offset=2) == 2
+    assert removed(log, below_offset=2) == 2
 
 
 def test_retention_of_a_compacted_topic_deletes_nothing(bench: Workbench) -> None:
@@ -426,7 +426,7 @@ def test_retention_of_a_compacted_topic_deletes_nothing(bench: Workbench) -> Non
         log.append(batch(), leader_epoch=0)
     log.sync()
     bench.clock.advance(10_000)
-    assert log.apply_retention(below_offset=4) == 0
+    assert removed(log, below_offset=4) == 0
 
 
 def test_deleted_records_stay_deleted_over_a_restart(bench: Workbench) -> None:
@@ -434,7 +434,7 @@ def test_deleted_records_stay_deleted_over_a_restart(bench: Workbench) -> None:
     for _ in range(10):
         log.append(batch(), leader_epoch=0)
     log.sync()
-    log.delete_records(7)
+    log.delete_records(7).run()
     assert [record.offset for record in records_of(log)] == [7, 8, 9]
     log.close()
     log = bench.open(segment_bytes=300)
@@ -445,7 +445,7 @@ def test_deleted_records_stay_deleted_over_a_restart(bench: Workbench) -> None:
 def test_all_records_can_be_deleted_and_the_offsets_go_on(bench: Workbench) -> None:
     log = bench.open()
     log.append(batch(), leader_epoch=0)
-    log.delete_records(1)
+    log.delete_records(1).run()
     assert records_of(log) == []
     log.close()
     log = bench.open()
@@ -555,7 +555,7 @@ def test_a_closed_log_refuses_work(bench: Workbench) -> None:
         lambda: log.read(offset=0, bytes_max=1),
         log.sync,
         log.roll,
-        lambda: log.delete_records(0),
+        lambda: log.delete_records(0).run(),
     ):
         with pytest.raises(LogClosed, match="the log is closed"):
             work()

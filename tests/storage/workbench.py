@@ -6,10 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ottla.clock import ManualClock
+from ottla.errors import StorageFault
 from ottla.records.builder import build_batch
 from ottla.records.compression import Codec
 from ottla.records.control import MarkerType, build_marker
 from ottla.records.reader import Record, read_batch
+from ottla.storage.compaction import CompactionResult
+from ottla.storage.compaction_plan import CompactionPlan
 from ottla.storage.disk import Disk
 from ottla.storage.log import Log
 from ottla.storage.log_config import LogConfig
@@ -57,6 +60,29 @@ def records_of(log: Log, *, offset: int | None = None) -> list[Record]:
     start = log.log_start_offset if offset is None else offset
     records = [record for found in log.batches(offset=start) for record in read_batch(found.data)]
     return [record for record in records if record.offset >= start]
+
+
+def removed(log: Log, *, below_offset: int) -> int:
+    """Apply retention here and now; returns how many segments went."""
+    job = log.apply_retention(below_offset=below_offset)
+    if job is None:
+        return 0
+    job.run()
+    return len(job.segments)
+
+
+def installed(log: Log, planned: CompactionPlan, result: CompactionResult) -> bool:
+    """Put a compaction in place here and now, unless the log has moved on."""
+    job = log.install_compaction(planned, result)
+    if job is None:
+        return False
+    try:
+        job.run()
+    except StorageFault as error:
+        log.fail(error)
+        raise
+    log.complete_compaction(job)
+    return True
 
 
 @dataclass

@@ -19,18 +19,20 @@ from ottla.records.batch import LOG_OVERHEAD, OFFSET_DELTA_MAX, PREFIX_SIZE, Bat
 from ottla.records.control import Marker, parse_marker
 from ottla.storage import producer_snapshot, retention, swap
 from ottla.storage.aborted_index import AbortedTransaction
-from ottla.storage.checkpoint import encode_epochs, encode_number, write_atomically
+from ottla.storage.checkpoint import encode_epochs, write_atomically
 from ottla.storage.compaction import CompactionResult
 from ottla.storage.compaction_plan import CompactionPlan, plan
 from ottla.storage.disk import Disk
 from ottla.storage.log_config import SEGMENT_BYTES_MAX, LogConfig
 from ottla.storage.producer_replay import aborted_in, producers_at, remove_snapshots, replay_batch
-from ottla.storage.recovery import EPOCHS_FILE, LOG_START_FILE, SYNC_FAILED_FILE, Recovery, RecoveryReport
+from ottla.storage.recovery import EPOCHS_FILE, SYNC_FAILED_FILE, Recovery, RecoveryReport
+from ottla.storage.removal import RemovalJob, write_log_start
 from ottla.storage.rolling import roll_is_due
 from ottla.storage.scan import FoundBatch
 from ottla.storage.seal import Seal
 from ottla.storage.segment import SNAPSHOT_SUFFIX, Segment, file_name
 from ottla.storage.segments import LogSlice, Segments, TimestampOffset
+from ottla.storage.swap import SwapJob
 from ottla.storage.sync import PendingSync, SyncJob, seal_segments
 
 _logger = logging.getLogger(__name__)
@@ -167,7 +169,7 @@ class Log:
             active.file.append(parts)
         except StorageFault as error:
             if not isinstance(error, DiskFull):
-                self._fail(error)
+                self.fail(error)
             raise
         active.note_append(header, base_offset=first, last_offset=last, size=size)
         self.end_offset = last + 1
@@ -236,12 +238,11 @@ class Log:
         One job at a time: `complete_sync` or `fail_sync` must follow before the next.
         """
         self._require_open()
-        active = self._segments.active
         return self._pending.prepare(
             self._disk,
             self.directory,
             end_offset=self.end_offset,
-            active=active.file if self.end_offset != self.synced_offset else None,
+            active=self._segments.active.file if self.end_offset != self.synced_offset else None,
             epochs=self._epochs_file(),
             now_ms=self._clock.now_ms(),
         )
@@ -258,7 +259,7 @@ class Log:
         """
         self._pending.put_back(job)
         if not isinstance(error, DiskFull):
-            self._fail(error)
+            self.fail(error)
 
     def _epochs_file(self) -> tuple[str, bytes]:
         return f"{self.directory}/{EPOCHS_FILE}", encode_epochs(self.epochs.entries)
@@ -281,10 +282,10 @@ class Log:
         try:
             yield
         except StorageFault as error:
-            self._fail(error)
+            self.fail(error)
             raise
 
-    def _fail(self, error: StorageFault) -> None:
+    def fail(self, error: StorageFault) -> None:
         """Go offline, and leave word for the next opening that the page cache may show what the disk lacks."""
         self._failure = error
         self._closed = True
@@ -364,14 +365,13 @@ class Log:
 
     # --- bounds --------------------------------------------------------------------------------------
 
-    def delete_records(self, before_offset: int) -> None:
-        """Raise the log start; durable when this returns. Segments that lie wholly below it go."""
+    def delete_records(self, before_offset: int) -> RemovalJob:
+        """Raise the log start; segments that lie wholly below it go. Durable once the job has run."""
         self._require_readable(before_offset)
-        self._raise_log_start(before_offset)
-        self._remove_first(retention.below(self._segments.facts(), before_offset))
+        return self._removal(before_offset, retention.below(self._segments.facts(), before_offset))
 
-    def apply_retention(self, *, below_offset: int) -> int:
-        """Remove sealed segments that are too old or too much; returns how many.
+    def apply_retention(self, *, below_offset: int) -> RemovalJob | None:
+        """Drop sealed segments that are too old or too much; the job removes their files.
 
         Nothing at or beyond `below_offset`, the high watermark, goes.
         """
@@ -383,22 +383,16 @@ class Log:
             log_bytes=self.size,
             below_offset=below_offset,
         )
-        if count:
-            self._raise_log_start(max(self.log_start_offset, self._segments[count].base_offset))
-            self._remove_first(count)
-        return count
+        if not count:
+            return None
+        return self._removal(max(self.log_start_offset, self._segments[count].base_offset), count)
 
-    def _raise_log_start(self, offset: int) -> None:
-        write_atomically(self._disk, f"{self.directory}/{LOG_START_FILE}", encode_number(LOG_START_FILE, offset))
-        self.log_start_offset = offset
-        self._pending.epochs_changed |= self.epochs.truncate_start(offset)
-
-    def _remove_first(self, count: int) -> None:
-        with self._offline_on_fault():
-            for _ in range(count):
-                self._segments.pop_first().remove()
-            if count:
-                remove_snapshots(self._disk, self.directory, below=self._segments[0].base_offset)
+    def _removal(self, log_start_offset: int, count: int) -> RemovalJob:
+        self.log_start_offset = max(self.log_start_offset, log_start_offset)
+        self._pending.epochs_changed |= self.epochs.truncate_start(self.log_start_offset)
+        removed = [self._segments.pop_first() for _ in range(count)]
+        first = self._segments[0].base_offset
+        return RemovalJob(self._disk, self.directory, self.log_start_offset, removed, first)
 
     def truncate_to(self, offset: int) -> None:
         """Forget everything from `offset` on, and a batch that reaches across it; no sync may be under way.
@@ -433,7 +427,7 @@ class Log:
         """Drop the whole log and begin again at an offset, as a follower does that was left behind."""
         self._require_open()
         # Once this is durable, recovery knows that nothing below it counts.
-        write_atomically(self._disk, f"{self.directory}/{LOG_START_FILE}", encode_number(LOG_START_FILE, offset))
+        write_log_start(self._disk, self.directory, offset)
         self._pending.forget_from(0)
         with self._offline_on_fault():
             while len(self._segments):
@@ -472,22 +466,29 @@ class Log:
         beyond = tuple(entry for entry in aborted if entry.last_offset >= planned.end_offset)
         return replace(planned, aborted_beyond=beyond)
 
-    def install_compaction(self, planned: CompactionPlan, result: CompactionResult) -> bool:
-        """Swap compacted segments in; false, and nothing changes, when the log has moved on meanwhile."""
+    def install_compaction(self, planned: CompactionPlan, result: CompactionResult) -> SwapJob | None:
+        """A job that puts compacted segments in place; None, and nothing changes, when the log has moved on.
+
+        Until `complete_compaction` readers see the segments as they were.
+        """
         self._require_open()
         sources = self._segments.starting_at(source.base_offset for source in planned.sources)
         if {segment.base_offset: segment.seal for segment in sources} != self._planned or not self._planned:
             swap.drop_undecided(self._disk, self.directory)
-            return False
-        with self._offline_on_fault():
-            for output in result.outputs:
-                swap.decide(self._disk, self.directory, output.base_offset)
-                segment = self._segment(output.base_offset)
-                segment.adopt(swap.finish(self._disk, self.directory, output.base_offset))
-                self._segments.replace_range(segment)
+            return None
+        for segment in sources:
+            segment.hold()
+        base_offsets = [output.base_offset for output in result.outputs]
+        return SwapJob(self._disk, self.directory, base_offsets, result.next_horizon_ms)
+
+    def complete_compaction(self, job: SwapJob) -> None:
+        """The job has run: from now on the compacted segments are read."""
+        for base_offset, seal in job.seals.items():
+            segment = self._segment(base_offset)
+            segment.adopt(seal)
+            self._segments.replace_range(segment)
         self._planned = {}
-        self._next_horizon_ms = result.next_horizon_ms
-        return True
+        self._next_horizon_ms = job.next_horizon_ms
 
     def expire_producers(self) -> int:
         """Forget producers that have been silent for `producer.id.expiration.ms`; returns how many."""

@@ -145,6 +145,11 @@ class Segment:
         if self.seal is not None:
             self._indexes = None
 
+    def hold(self) -> None:
+        """Open what a reader needs, so that the files behind the names may be replaced."""
+        self.file  # noqa: B018 - opened by being asked for
+        self.indexes  # noqa: B018
+
     def remove(self) -> None:
         """Delete the segment's files, its seal first, so that half a segment is never trusted."""
         self._file = None

@@ -7,6 +7,9 @@ can be done twice.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
 from ottla.errors import StorageFault
 from ottla.storage.checkpoint import read_small
 from ottla.storage.disk import Disk
@@ -15,6 +18,25 @@ from ottla.storage.segment import DATA_SUFFIXES, LOG_SUFFIX, SEAL_SUFFIX, SNAPSH
 
 CLEANED = ".cleaned"
 SWAP = ".swap"
+
+
+@dataclass(slots=True)
+class SwapJob:
+    """Puts all outputs of one compaction in place, from the first to the last; any thread may run it."""
+
+    disk: Disk
+    directory: str
+    base_offsets: Sequence[int]
+    next_horizon_ms: int | None
+    """When the first tombstones and markers that were kept may go."""
+    seals: dict[int, Seal] = field(default_factory=dict)
+    """Those of the segments that are in place now, by base offset."""
+
+    def run(self) -> None:
+        """Raises StorageFault, after which the log must be reopened: that finishes what was decided."""
+        for base_offset in self.base_offsets:
+            decide(self.disk, self.directory, base_offset)
+            self.seals[base_offset] = finish(self.disk, self.directory, base_offset)
 
 
 def decide(disk: Disk, directory: str, base_offset: int) -> None:

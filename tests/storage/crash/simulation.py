@@ -29,6 +29,7 @@ from tests.storage.crash import points
 from tests.storage.crash.checks import check_opened
 from tests.storage.crash.model import Model, StoredBatch
 from tests.storage.crash.points import Point
+from tests.storage.workbench import installed, removed
 
 DIRECTORY = "/data/events-0"
 STEPS = 36
@@ -294,14 +295,14 @@ class Simulation:
     def delete_records(self) -> None:
         offset = self.random.randint(self.log.log_start_offset, self.log.end_offset)
         self.model.start_highest = max(self.model.start_highest, offset)
-        self.log.delete_records(offset)
+        self.log.delete_records(offset).run()
         assert self.log.log_start_offset == offset
         self.model.start_lowest = offset
 
     def apply_retention(self) -> None:
         self.clock.advance(self.random.choice((0, 50_000)))
         self.model.start_highest = max(self.model.start_highest, self.log.synced_offset)
-        self.log.apply_retention(below_offset=self.log.synced_offset)
+        removed(self.log, below_offset=self.log.synced_offset)
         self.model.start_lowest = self.model.start_highest = self.log.log_start_offset
 
     def truncate(self) -> None:
@@ -341,7 +342,7 @@ class Simulation:
             result = compaction.compact(self.disk, DIRECTORY, planned)
             if self.random.random() < 0.3:
                 self.append_many()
-            assert self.log.install_compaction(planned, result)
+            assert installed(self.log, planned, result)
 
     def close_and_open(self) -> None:
         """After a clean stop nothing is read and nothing is lost."""

@@ -25,6 +25,7 @@ from ottla.storage.disk import OsDisk
 from ottla.storage.layout import LOCK_FILE, DataDirectory, PartitionMetadata
 from ottla.storage.log import Log
 from ottla.storage.log_config import LogConfig
+from tests.storage.workbench import installed
 
 GOLDEN = Path(__file__).resolve().parent
 BATCHES = GOLDEN / "batches"
@@ -115,7 +116,7 @@ def _write_journal(log: Log) -> None:
     log.append(_sequenced(2001, 0, epoch=1, transactional=True), leader_epoch=3)
     log.append(_marker(2001, MarkerType.ABORT, epoch=1), leader_epoch=3)
     log.append(_sequenced(2002, 0, count=2, transactional=True), leader_epoch=3)
-    log.delete_records(14)
+    log.delete_records(14).run()
     log.close()
 
 
@@ -134,7 +135,7 @@ def _write_table(log: Log, disk: OsDisk, clock: ManualClock) -> None:
     planned = log.plan_compaction(high_watermark=log.end_offset)
     assert planned is not None, "the table is dirty enough to be compacted"
     result = compaction.compact(disk, log.directory, planned)
-    assert log.install_compaction(planned, result)
+    assert installed(log, planned, result)
     log.close()
 
 
