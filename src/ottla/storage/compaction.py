@@ -39,7 +39,7 @@ from ottla.storage.segment import ABORTED_SUFFIX, DATA_SUFFIXES, INDEX_SUFFIX, L
 from ottla.storage.swap import CLEANED
 
 KEYS_MAX = 2_000_000
-"""How many keys are remembered at once (about 300 MB). A segment that might bring more waits for the next
+"""How many keys are remembered at once (about 250 MB). A segment that might bring more waits for the next
 compaction, but the first dirty one is always taken: its own size is then the bound."""
 WRITE_BYTES = 1 << 20
 """How much is collected before it is written."""

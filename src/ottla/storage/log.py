@@ -496,6 +496,5 @@ class Log:
 
     def release(self) -> None:
         """Let go of descriptors and indexes of sealed segments; they come back at the next use."""
-        for segment in self._segments:
-            if segment is not self._segments.active:
-                segment.release()
+        for segment in self.segments[:-1]:
+            segment.release()
