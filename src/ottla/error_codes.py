@@ -19,7 +19,8 @@ class ErrorCode(IntEnum):
     """Whether the same request, sent again later, may succeed; clients decide by this flag."""
     sentence: str
 
-    def __new__(cls, code: int, retriable: bool, sentence: str) -> Self:
+    # The defaults are for looking a code up by its number, `ErrorCode(3)`; each row of the table gives all three.
+    def __new__(cls, code: int, retriable: bool = _FINAL, sentence: str = "") -> Self:
         member = int.__new__(cls, code)
         member._value_ = code
         member.retriable = retriable

@@ -118,6 +118,12 @@ class PartitionOffline(Refusal):
     code = ErrorCode.KAFKA_STORAGE_ERROR
 
 
+class NotLeader(Refusal):
+    """This broker does not lead the partition, or not yet; the client asks for the metadata and tries again."""
+
+    code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
 class FencedLeaderEpoch(Refusal):
     """The client's idea of the leader is older than the leader itself."""
 

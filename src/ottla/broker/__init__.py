@@ -1,0 +1,1 @@
+"""The whole broker without its sockets: requests in, responses out."""

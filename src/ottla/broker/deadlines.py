@@ -1,0 +1,66 @@
+"""Many waits with an end, at the price of a set operation each.
+
+A produce request that waits for the disk hardly ever times out, and there may be tens of thousands a
+second: a timer each would cost more than the request. So deadlines are kept in buckets of a quarter of a
+second, and one timer looks at the oldest bucket.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from ottla.clock import Clock
+from ottla.scheduler import Scheduler
+
+BUCKET_MS = 250
+
+
+class Waiting(Protocol):
+    """Something that must come to an end."""
+
+    def time_out(self) -> None: ...
+
+
+class Deadlines:
+    """Waits by when they end at the latest; a wait ends up to a bucket later than it asked for."""
+
+    __slots__ = ("_buckets", "_clock", "_is_set", "_scheduler")
+
+    def __init__(self, scheduler: Scheduler, clock: Clock) -> None:
+        self._scheduler = scheduler
+        self._clock = clock
+        self._buckets: dict[int, set[Waiting]] = {}
+        self._is_set = False
+
+    def __len__(self) -> int:
+        return sum(map(len, self._buckets.values()))
+
+    def add(self, waiting: Waiting, timeout_ms: int) -> int:
+        """Have `waiting` told when its time is over; returns what `remove` needs."""
+        bucket = (self._clock.now_ms() + max(timeout_ms, 0)) // BUCKET_MS + 1
+        found = self._buckets.get(bucket)
+        if found is None:
+            found = self._buckets[bucket] = set()
+            self._set_timer()
+        found.add(waiting)
+        return bucket
+
+    def remove(self, waiting: Waiting, bucket: int) -> None:
+        """It has come to its end by itself."""
+        found = self._buckets.get(bucket)
+        if found is not None:
+            found.discard(waiting)
+
+    def _set_timer(self) -> None:
+        if not self._is_set and self._buckets:
+            self._is_set = True
+            delay_ms = min(self._buckets) * BUCKET_MS - self._clock.now_ms()
+            self._scheduler.call_later(max(min(delay_ms, BUCKET_MS), 1), self._look)
+
+    def _look(self) -> None:
+        self._is_set = False
+        now = self._clock.now_ms() // BUCKET_MS
+        for bucket in sorted(key for key in self._buckets if key <= now):
+            for waiting in self._buckets.pop(bucket):
+                waiting.time_out()
+        self._set_timer()

@@ -1,0 +1,196 @@
+"""Fetch, versions 4-18: read record batches, or wait for some.
+
+Answers at once when there are `min_bytes`, an error, or no time to wait; else a `FetchPoll` waits for any of
+the partitions to move. Sessions (KIP-227) are kept. The first batch that is found is sent whole whatever the
+limits. Reading by followers is not there yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ottla.broker.caller import Caller
+from ottla.broker.fetch_sessions import FetchKey, FetchSession, asked_for, grouped
+from ottla.broker.file_range import records_of
+from ottla.broker.pending import Pending
+from ottla.broker.services import Services
+from ottla.errors import Refusal
+from ottla.partitions.partition import Partition
+from ottla.protocol.messages.fetch import (
+    AbortedTransaction,
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+from ottla.scheduler import Timer
+
+READ_COMMITTED = 1
+TOPIC_ID_VERSION_MIN = 13
+
+Asked = tuple[FetchKey, FetchPartition]
+
+
+def fetch(request: FetchRequest, version: int, caller: Caller, services: Services) -> FetchResponse | Pending:
+    try:
+        session = services.fetch_sessions.open(request, now_ms=services.clock.now_ms())
+    except Refusal as error:
+        return FetchResponse(error_code=error.code)
+    is_incremental = session is not None and request.session_epoch > 0
+    asked = session.asked() if session is not None else list(asked_for(request))
+    poll = FetchPoll(request, version, services, session, asked, is_incremental=is_incremental)
+    return poll.answer()
+
+
+class FetchPoll:
+    """One fetch, and its wait."""
+
+    __slots__ = (
+        "_asked",
+        "_bytes",
+        "_bytes_max",
+        "_has_error",
+        "_is_incremental",
+        "_pending",
+        "_request",
+        "_services",
+        "_session",
+        "_timer",
+        "_version",
+        "_waking",
+        "_watched",
+    )
+
+    def __init__(
+        self,
+        request: FetchRequest,
+        version: int,
+        services: Services,
+        session: FetchSession | None,
+        asked: Sequence[Asked],
+        *,
+        is_incremental: bool,
+    ) -> None:
+        self._request = request
+        self._version = version
+        self._services = services
+        self._session = session
+        self._asked = asked
+        self._is_incremental = is_incremental
+        self._bytes_max = min(request.max_bytes, services.catalog.broker_configs().integer("fetch.max.bytes"))
+        self._bytes = 0
+        self._has_error = False
+        self._pending: Pending | None = None
+        self._timer: Timer | None = None
+        self._watched: list[Partition] = []
+        self._waking = False
+
+    def answer(self) -> FetchResponse | Pending:
+        """The response, or the promise of one."""
+        results = self._read()
+        request = self._request
+        if request.max_wait_ms <= 0 or self._bytes >= request.min_bytes or self._has_error or not self._asked:
+            return self._response(results)
+        self._pending = Pending(self._stop)
+        self._timer = self._services.scheduler.call_later(request.max_wait_ms, self._finish)
+        for key, _ in self._asked:
+            try:
+                partition = self._find(key)
+            except Refusal:
+                continue
+            partition.watchers.add(self)
+            self._watched.append(partition)
+        return self._pending
+
+    # --- waiting -------------------------------------------------------------------------------------
+
+    def wake(self) -> None:
+        """A partition has moved: look again, once, when this pass is over."""
+        if not self._waking:
+            self._waking = True
+            self._services.scheduler.call_soon(self._look)
+
+    def _look(self) -> None:
+        self._waking = False
+        if self._timer is None:
+            return
+        results = self._read()
+        if self._bytes >= self._request.min_bytes or self._has_error:
+            self._complete(results)
+
+    def _finish(self) -> None:
+        if self._timer is not None:
+            self._complete(self._read())
+
+    def _complete(self, results: list[tuple[FetchKey, PartitionData]]) -> None:
+        self._stop()
+        assert self._pending is not None
+        self._pending.complete(self._response(results))
+
+    def _stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for partition in self._watched:
+            partition.watchers.discard(self)
+        self._watched.clear()
+
+    # --- reading -------------------------------------------------------------------------------------
+
+    def _find(self, key: FetchKey) -> Partition:
+        if self._version >= TOPIC_ID_VERSION_MIN:
+            return self._services.partitions.by_id(key.topic_id, key.partition)
+        return self._services.partitions.by_name(key.topic, key.partition)
+
+    def _read(self) -> list[tuple[FetchKey, PartitionData]]:
+        self._bytes = 0
+        self._has_error = False
+        return [(key, self._read_one(key, asked)) for key, asked in self._asked]
+
+    def _read_one(self, key: FetchKey, asked: FetchPartition) -> PartitionData:
+        try:
+            partition = self._find(key)
+            partition.check_epoch(asked.current_leader_epoch)
+            # The first batch is always given; once there is one, the rest keeps to the limit.
+            room = self._bytes_max - self._bytes
+            bytes_max = min(asked.partition_max_bytes, room) if room > 0 else 0
+            committed_only = self._request.isolation_level == READ_COMMITTED
+            if self._bytes and bytes_max <= 0:
+                found = partition.look(asked.fetch_offset)
+            else:
+                found = partition.read(asked.fetch_offset, bytes_max=bytes_max, committed_only=committed_only)
+                if found.slice is not None and self._bytes and found.slice.size > bytes_max:
+                    # A batch larger than what is left: its turn comes with the next fetch.
+                    found = found._replace(slice=None, aborted=[])
+        except Refusal as error:
+            self._has_error = True
+            return PartitionData(partition_index=key.partition, error_code=error.code, high_watermark=-1, records=b"")
+        if found.slice is not None:
+            self._bytes += found.slice.size
+        return PartitionData(
+            partition_index=key.partition,
+            high_watermark=found.high_watermark,
+            last_stable_offset=found.last_stable_offset,
+            log_start_offset=partition.log.log_start_offset,
+            aborted_transactions=[
+                AbortedTransaction(producer_id=entry.producer_id, first_offset=entry.first_offset)
+                for entry in found.aborted
+            ]
+            if committed_only
+            else None,
+            records=records_of(found.slice),  # type: ignore[arg-type]
+        )
+
+    def _response(self, results: list[tuple[FetchKey, PartitionData]]) -> FetchResponse:
+        session = self._session
+        if session is not None:
+            news = [(key, data) for key, data in results if session.is_news(key, data)]
+            results = news if self._is_incremental else results
+        return FetchResponse(
+            session_id=0 if session is None else session.session_id,
+            responses=[
+                FetchableTopicResponse(topic=topic, topic_id=topic_id, partitions=partitions)
+                for (topic, topic_id), partitions in grouped(results).items()
+            ],
+        )

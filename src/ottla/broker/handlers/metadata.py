@@ -1,0 +1,119 @@
+"""Metadata, versions 0-13: brokers, topics, and who leads what.
+
+Null topics mean all, an empty list none (in version 0 an empty list means all). Topics can be asked for by
+id from version 10 on. Topics that are missing are made when client and broker allow it; the response then
+waits until they are there. Authorised operations are not told: there is no authorisation yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from ottla.broker.caller import Caller
+from ottla.broker.pending import Pending
+from ottla.broker.services import Services
+from ottla.error_codes import ErrorCode
+from ottla.errors import OttlaError, Refusal, TopicExists
+from ottla.metadata.changes import Topic
+from ottla.metadata.internal_topics import is_internal
+from ottla.metadata.topics import NewTopic
+from ottla.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from ottla.protocol.schema import NO_UUID
+
+
+def metadata(request: MetadataRequest, version: int, caller: Caller, services: Services) -> MetadataResponse | Pending:
+    asked = request.topics
+    if asked is None or (version == 0 and not asked):
+        topics = [_told(topic, services) for topic in services.catalog.image.topics.values()]
+        return _response(topics, caller, services)
+    missing = [
+        entry.name
+        for entry in asked
+        if entry.name and entry.topic_id == NO_UUID and entry.name not in services.catalog.image.topics
+    ]
+    may_create = request.allow_auto_topic_creation and services.catalog.broker_configs().boolean(
+        "auto.create.topics.enable"
+    )
+    if missing and may_create:
+        return _create_first(missing, asked, caller, services)
+    return _response([_find(entry, services, {}) for entry in asked], caller, services)
+
+
+def _create_first(
+    missing: Sequence[str], asked: Sequence[MetadataRequestTopic], caller: Caller, services: Services
+) -> Pending:
+    pending = Pending()
+    names = list(dict.fromkeys(missing))
+    waiting = len(names)
+    refused: dict[str, OttlaError] = {}
+
+    def placed(error: OttlaError | None) -> None:
+        nonlocal waiting
+        waiting -= 1
+        if not waiting:
+            pending.complete(_response([_find(entry, services, refused) for entry in asked], caller, services))
+
+    def created(outcomes: list[Topic | OttlaError]) -> None:
+        for name, outcome in zip(names, outcomes, strict=True):
+            if isinstance(outcome, Topic):
+                services.partitions.when_placed(outcome.topic_id, placed)
+                continue
+            if not isinstance(outcome, TopicExists):
+                refused[name] = outcome
+            placed(None)
+
+    services.catalog.create_topics([NewTopic(name) for name in names], created)
+    return pending
+
+
+def _find(entry: MetadataRequestTopic, services: Services, refused: dict[str, OttlaError]) -> MetadataResponseTopic:
+    image = services.catalog.image
+    try:
+        if entry.topic_id != NO_UUID:
+            return _told(image.topic_by_id(UUID(bytes=entry.topic_id)), services)
+        name = entry.name or ""
+        if name in refused:
+            raise refused[name]
+        return _told(image.topic(name), services)
+    except OttlaError as error:
+        code = error.code if isinstance(error, Refusal) else ErrorCode.UNKNOWN_SERVER_ERROR
+        name_told = entry.name if entry.topic_id == NO_UUID else None
+        return MetadataResponseTopic(error_code=code, name=name_told, topic_id=entry.topic_id)
+
+
+def _told(topic: Topic, services: Services) -> MetadataResponseTopic:
+    partitions = []
+    for index, partition in enumerate(topic.partitions):
+        reason = services.partitions.offline_reason(topic.name, index)
+        partitions.append(
+            MetadataResponsePartition(
+                error_code=ErrorCode.NONE if reason is None else ErrorCode.LEADER_NOT_AVAILABLE,
+                partition_index=index,
+                leader_id=partition.leader if reason is None else -1,
+                leader_epoch=services.partitions.leader_epoch(topic, index),
+                replica_nodes=partition.replicas,
+                isr_nodes=partition.isr,
+                offline_replicas=() if reason is None else partition.replicas,
+            )
+        )
+    return MetadataResponseTopic(
+        name=topic.name, topic_id=topic.topic_id.bytes, is_internal=is_internal(topic.name), partitions=partitions
+    )
+
+
+def _response(topics: list[MetadataResponseTopic], caller: Caller, services: Services) -> MetadataResponse:
+    host, port = caller.advertised
+    return MetadataResponse(
+        brokers=[MetadataResponseBroker(node_id=services.node_id, host=host, port=port)],
+        cluster_id=services.catalog.image.cluster_id,
+        controller_id=services.node_id,
+        topics=topics,
+    )

@@ -1,0 +1,148 @@
+"""What a broker does by itself: retention, compaction, forgetting producers, trying failed disks again.
+
+Each pass looks at the open partitions only; one that fails does not stop the others. Nothing here blocks:
+files are removed by the pool, compaction runs in a process of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+
+from ottla.errors import OttlaError, StorageFault
+from ottla.metadata.catalog import Catalog
+from ottla.partitions.hosted import HostedPartitions
+from ottla.partitions.partition import Partition
+from ottla.partitions.sync_pool import SyncRunner
+from ottla.scheduler import Scheduler, Timer
+from ottla.storage.compaction import CompactionResult
+from ottla.storage.compaction_plan import CompactionPlan
+from ottla.storage.swap import SwapJob
+
+REOPEN_MS = 10_000
+"""How often a partition that went offline is tried again."""
+
+Compacted = Callable[[CompactionResult | OttlaError], None]
+Compactor = Callable[[str, CompactionPlan, Compacted], None]
+"""Carries out a plan for a directory somewhere else, and says on the owner's thread how that ended."""
+
+_logger = logging.getLogger(__name__)
+
+
+class Housekeeping:
+    """Timers over all partitions."""
+
+    def __init__(
+        self,
+        partitions: HostedPartitions,
+        catalog: Catalog,
+        *,
+        scheduler: Scheduler,
+        syncs: SyncRunner,
+        compactor: Compactor | None,
+    ) -> None:
+        self._partitions = partitions
+        self._catalog = catalog
+        self._scheduler = scheduler
+        self._syncs = syncs
+        self._compactor = compactor
+        self._compacting = False
+        self._timers: dict[str, Timer] = {}
+        self._stopped = False
+
+    def start(self) -> None:
+        """Begin the passes."""
+        self._again("retention", "log.retention.check.interval.ms", self._apply_retention)
+        self._again("compaction", "log.cleaner.backoff.ms", self._compact)
+        self._timers["reopen"] = self._scheduler.call_later(REOPEN_MS, self._reopen)
+
+    def stop(self) -> None:
+        """End them."""
+        self._stopped = True
+        for timer in self._timers.values():
+            timer.cancel()
+
+    def _again(self, name: str, setting: str, work: Callable[[], None]) -> None:
+        def run() -> None:
+            if not self._stopped:
+                work()
+                self._again(name, setting, work)
+
+        self._timers[name] = self._scheduler.call_later(self._catalog.broker_configs().integer(setting), run)
+
+    # --- retention -----------------------------------------------------------------------------------
+
+    def _apply_retention(self) -> None:
+        for (topic, index), partition in self._partitions:
+            if partition.offline is None:
+                try:
+                    self.retain(partition)
+                    partition.log.expire_producers()
+                except OttlaError as error:
+                    _logger.error("retention of %s-%d: %s", topic, index, error)
+
+    def retain(self, partition: Partition) -> None:
+        """Let go of what one partition has kept long enough."""
+        partition.roll_if_expired()
+        job = partition.log.apply_retention(below_offset=partition.high_watermark)
+        if job is not None:
+            _logger.info("%s: %d segments have expired", partition.log.directory, len(job.segments))
+            self._syncs.submit(job, partial(_report, partition))
+
+    # --- compaction ----------------------------------------------------------------------------------
+
+    def _compact(self) -> None:
+        """One compaction at a time: it is the disk and the second core that it shares with everybody."""
+        if (
+            self._compactor is None
+            or self._compacting
+            or not self._catalog.broker_configs().boolean("log.cleaner.enable")
+        ):
+            return
+        for (topic, index), partition in self._partitions:
+            if partition.offline is None and partition.config.log.compact:
+                try:
+                    planned = partition.log.plan_compaction(high_watermark=partition.high_watermark)
+                except OttlaError as error:
+                    _logger.error("compaction of %s-%d: %s", topic, index, error)
+                    continue
+                if planned is not None:
+                    self._compacting = True
+                    self._compactor(partition.log.directory, planned, partial(self._compacted, partition, planned))
+                    return
+
+    def _compacted(self, partition: Partition, planned: CompactionPlan, outcome: CompactionResult | OttlaError) -> None:
+        self._compacting = False
+        if isinstance(outcome, OttlaError):
+            _logger.error("compaction of %s: %s", partition.log.directory, outcome)
+            return
+        if partition.offline is not None or self._stopped:
+            return
+        try:
+            job = partition.log.install_compaction(planned, outcome)
+        except OttlaError as error:
+            _logger.error("compaction of %s: %s", partition.log.directory, error)
+            return
+        if job is not None:
+            self._syncs.submit(job, partial(self._swapped, partition, job))
+
+    def _swapped(self, partition: Partition, job: SwapJob, fault: StorageFault | None) -> None:
+        if fault is not None:
+            partition.fail(fault)
+        elif partition.offline is None:
+            partition.log.complete_compaction(job)
+            # There may be more to do at once.
+            self._compact()
+
+    # --- what failed -----------------------------------------------------------------------------------
+
+    def _reopen(self) -> None:
+        if not self._stopped:
+            self._partitions.reopen_failed()
+            self._timers["reopen"] = self._scheduler.call_later(REOPEN_MS, self._reopen)
+
+
+def _report(partition: Partition, fault: StorageFault | None) -> None:
+    if fault is not None:
+        _logger.error("%s: expired segments could not be removed: %s", partition.log.directory, fault)

@@ -1,0 +1,308 @@
+"""The partitions that this broker holds, opened when they are first used.
+
+Follows the catalog: directories are made and removed, by jobs off the owner's thread, when a change that
+asks for it is durable. One partition that cannot be opened is offline by itself; the others do not notice.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from uuid import UUID
+
+from ottla.clock import Clock
+from ottla.errors import (
+    NotLeader,
+    OttlaError,
+    PartitionNotFound,
+    PartitionOffline,
+    Refusal,
+    StorageError,
+    StorageFault,
+    TopicNotFound,
+)
+from ottla.metadata.catalog import Catalog
+from ottla.metadata.changes import Change, PutBrokerConfigs, PutTopic, PutTopicConfigs, PutUnfinished, Topic, Work
+from ottla.metadata.image import Image
+from ottla.metadata.judgement import Judgement
+from ottla.partitions.partition import Partition, UnsyncedBytes
+from ottla.partitions.sync_pool import Job, SyncRunner
+from ottla.scheduler import Scheduler
+from ottla.storage.disk import Disk
+from ottla.storage.layout import DataDirectory, PartitionMetadata
+from ottla.storage.log import Log
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceJob:
+    """Makes the directories of new partitions."""
+
+    directory: DataDirectory
+    topic: str
+    topic_id: UUID
+    partitions: range
+
+    def run(self) -> None:
+        for index in self.partitions:
+            self.directory.create_partition(self.topic, index, PartitionMetadata(self.topic_id))
+
+
+@dataclass(slots=True)
+class RemoveJob:
+    """Takes the directories of a deleted topic away, then removes what is in them."""
+
+    disk: Disk
+    directory: DataDirectory
+    topic: str
+    partitions: Sequence[int]
+    new_id: Callable[[], UUID]
+    aside: list[str] = field(default_factory=list)
+
+    def run(self) -> None:
+        for index in self.partitions:
+            if self.disk.is_directory(self.directory.partition_path(self.topic, index)):
+                self.aside.append(self.directory.set_aside(self.topic, index, deletion_id=self.new_id()))
+        for path in self.aside:
+            self.disk.remove_directory(path)
+
+
+class HostedPartitions:
+    """Partitions by topic and number."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: DataDirectory,
+        catalog: Catalog,
+        *,
+        scheduler: Scheduler,
+        syncs: SyncRunner,
+        clock: Clock,
+        new_id: Callable[[], UUID],
+    ) -> None:
+        configs = catalog.broker_configs()
+        self.unsynced = UnsyncedBytes(
+            bytes_max=configs.integer("ottla.unsynced.bytes.max"),
+            bytes_max_per_partition=configs.integer("ottla.unsynced.bytes.per.partition"),
+        )
+        self._disk = disk
+        self._directory = directory
+        self._catalog = catalog
+        self._scheduler = scheduler
+        self._syncs = syncs
+        self._clock = clock
+        self._new_id = new_id
+        self._by_name: dict[tuple[str, int], Partition] = {}
+        self._by_id: dict[tuple[bytes, int], Partition] = {}
+        self._failed: dict[tuple[str, int], PartitionOffline] = {}
+        self._placing: dict[UUID, int] = {}
+        """Topics whose directories are being made, with the first partition that is not there yet."""
+        self._when_placed: dict[UUID, list[Callable[[OttlaError | None], None]]] = {}
+        self._work: dict[str, deque[tuple[Job, Callable[[StorageFault | None], None]]]] = {}
+        """What is to be done to a topic's directories, one thing after the other."""
+        catalog.listen(self._follow)
+
+    # --- finding -------------------------------------------------------------------------------------
+
+    def by_name(self, topic: str, partition: int) -> Partition:
+        """The partition, or a Refusal that says why it cannot be had."""
+        found = self._by_name.get((topic, partition))
+        return found if found is not None else self._open(self._catalog.image.topic(topic), partition)
+
+    def by_id(self, topic_id: bytes, partition: int) -> Partition:
+        """The same by the topic's id."""
+        found = self._by_id.get((topic_id, partition))
+        if found is not None:
+            return found
+        return self._open(self._catalog.image.topic_by_id(UUID(bytes=topic_id)), partition)
+
+    def __iter__(self) -> Iterator[tuple[tuple[str, int], Partition]]:
+        """Those that are open."""
+        return iter(tuple(self._by_name.items()))
+
+    def leader_epoch(self, topic: Topic, partition: int) -> int:
+        """The leader's epoch, without opening anything."""
+        found = self._by_name.get((topic.name, partition))
+        return topic.partitions[partition].leader_epoch if found is None else found.leader_epoch
+
+    def offline_reason(self, topic: str, partition: int) -> str | None:
+        """Why a partition cannot be served, as far as is known."""
+        if topic in self._catalog.offline:
+            return str(self._catalog.offline[topic])
+        found = self._by_name.get((topic, partition))
+        reason = self._failed.get((topic, partition)) if found is None else found.offline
+        return None if reason is None else str(reason)
+
+    def _open(self, topic: Topic, partition: int) -> Partition:
+        key = (topic.name, partition)
+        if not 0 <= partition < len(topic.partitions):
+            raise PartitionNotFound(*key)
+        if topic.name in self._catalog.offline:
+            raise PartitionOffline(f"topic {topic.name!r} is offline: {self._catalog.offline[topic.name]}")
+        first_missing = self._placing.get(topic.topic_id)
+        if first_missing is not None and partition >= first_missing:
+            raise NotLeader(f"{topic.name}-{partition} is being made")
+        if key in self._failed:
+            raise self._failed[key]
+        config = self._catalog.topic_config(topic.name)
+        try:
+            log = Log.open(self._disk, self._directory.partition_path(*key), config=config.log, clock=self._clock)
+        except StorageError as error:
+            offline = self._failed[key] = PartitionOffline(f"{topic.name}-{partition} is offline: {error}")
+            _logger.error("%s", offline)
+            raise offline from error
+        opened = self._by_name[key] = self._by_id[topic.topic_id.bytes, partition] = Partition(
+            log,
+            leader_epoch=self._epoch_of(topic, partition, log),
+            config=config,
+            scheduler=self._scheduler,
+            syncs=self._syncs,
+            clock=self._clock,
+            unsynced=self.unsynced,
+        )
+        return opened
+
+    def _epoch_of(self, topic: Topic, partition: int, log: Log) -> int:
+        """After an unclean stop offsets may be given out anew, so the leader is a new one."""
+        known = max(topic.partitions[partition].leader_epoch, log.epochs.latest)
+        if log.recovery.clean:
+            return known
+        self._catalog.raise_epochs(topic.name, {partition: known + 1}, _log_failure)
+        return known + 1
+
+    # --- starting and ending ---------------------------------------------------------------------------
+
+    def recover_all(self, progress: Callable[[int, int], None] = lambda done, total: None) -> None:
+        """Open everything: after an unclean stop, before the first client may connect."""
+        wanted = [
+            (topic, index) for topic in self._catalog.image.topics.values() for index in range(len(topic.partitions))
+        ]
+        for done, (topic, index) in enumerate(wanted):
+            try:
+                self._open(topic, index)
+            except Refusal as error:
+                _logger.warning("%s", error)
+            progress(done + 1, len(wanted))
+
+    def reopen_failed(self) -> None:
+        """Try again what could not be opened, or went offline, since: a disk may be back."""
+        self._failed.clear()
+        for (topic, index), partition in tuple(self._by_name.items()):
+            if partition.offline is not None and not partition.is_syncing:
+                partition.log.close()
+                self._forget(topic, index)
+
+    def finish_directories(self, judgement: Judgement) -> None:
+        """At a start: do what a crash kept from being done, here and now."""
+        for topic, index, _ in judgement.to_remove:
+            self._directory.delete_partition(topic, index, deletion_id=self._new_id())
+        for topic, index, topic_id in judgement.to_place:
+            self._directory.create_partition(topic, index, PartitionMetadata(topic_id))
+        for node_id, topic_id in self._catalog.image.unfinished:
+            if node_id == self._catalog.node_id:
+                self._catalog.placed(topic_id, _log_failure)
+
+    def close(self) -> None:
+        """Close every log in order; no sync may be under way."""
+        for _, partition in self:
+            try:
+                partition.close()
+            except StorageError as error:
+                _logger.error("%s could not be closed in order: %s", partition.log.directory, error)
+        self._by_name.clear()
+        self._by_id.clear()
+
+    # --- following the catalog -------------------------------------------------------------------------
+
+    def when_placed(self, topic_id: UUID, settled: Callable[[OttlaError | None], None]) -> None:
+        """Call back once the directories of a topic are there."""
+        if topic_id in self._placing:
+            self._when_placed.setdefault(topic_id, []).append(settled)
+        else:
+            settled(None)
+
+    def _follow(self, image: Image, changes: Sequence[Change]) -> None:
+        for change in changes:
+            match change:
+                case PutUnfinished(unfinished=work) if work.node_id == self._catalog.node_id:
+                    indexes = range(work.start, work.end)
+                    if work.work is Work.PLACE:
+                        self._place(work.topic, work.topic_id, indexes)
+                    else:
+                        self._remove(work.topic, work.topic_id, indexes)
+                case PutTopicConfigs(name=name):
+                    self._reconfigure(lambda topic, name=name: topic == name)  # type: ignore[misc]
+                case PutBrokerConfigs():
+                    self._reconfigure(lambda topic: True)
+                case PutTopic(topic=topic):
+                    self._raise_epochs(topic)
+
+    def _place(self, topic: str, topic_id: UUID, indexes: range) -> None:
+        self._placing[topic_id] = indexes.start
+        self._do(topic, PlaceJob(self._directory, topic, topic_id, indexes), partial(self._placed, topic_id))
+
+    def _placed(self, topic_id: UUID, fault: StorageFault | None) -> None:
+        self._placing.pop(topic_id, None)
+        if fault is None:
+            self._catalog.placed(topic_id, _log_failure)
+        else:
+            _logger.error("a topic's directories could not be made: %s", fault)
+        for settled in self._when_placed.pop(topic_id, []):
+            settled(fault)
+
+    def _remove(self, topic: str, topic_id: UUID, indexes: range) -> None:
+        for index in indexes:
+            partition = self._by_name.get((topic, index))
+            if partition is not None:
+                self._forget(topic, index)
+                partition.retire(TopicNotFound(topic))
+            self._failed.pop((topic, index), None)
+        job = RemoveJob(self._disk, self._directory, topic, indexes, self._new_id)
+        self._do(topic, job, partial(self._removed, topic_id))
+
+    def _removed(self, topic_id: UUID, fault: StorageFault | None) -> None:
+        if fault is None:
+            self._catalog.removed(topic_id, _log_failure)
+        else:
+            _logger.error("a deleted topic's directories could not be removed, the next start does it: %s", fault)
+
+    def _do(self, topic: str, job: Job, done: Callable[[StorageFault | None], None]) -> None:
+        """One job after the other for each topic: a topic may be deleted and made again at once."""
+        queue = self._work.setdefault(topic, deque())
+        queue.append((job, done))
+        if len(queue) == 1:
+            self._syncs.submit(job, partial(self._did, topic))
+
+    def _did(self, topic: str, fault: StorageFault | None) -> None:
+        queue = self._work[topic]
+        done = queue.popleft()[1]
+        if queue:
+            self._syncs.submit(queue[0][0], partial(self._did, topic))
+        else:
+            del self._work[topic]
+        done(fault)
+
+    def _reconfigure(self, concerns: Callable[[str], bool]) -> None:
+        for (topic, _), partition in self:
+            if concerns(topic):
+                partition.config = self._catalog.topic_config(topic)
+
+    def _raise_epochs(self, topic: Topic) -> None:
+        for index, told in enumerate(topic.partitions):
+            partition = self._by_name.get((topic.name, index))
+            if partition is not None:
+                partition.leader_epoch = max(partition.leader_epoch, told.leader_epoch)
+
+    def _forget(self, topic: str, index: int) -> None:
+        partition = self._by_name.pop((topic, index))
+        self._by_id = {key: found for key, found in self._by_id.items() if found is not partition}
+
+
+def _log_failure(outcome: object) -> None:
+    if isinstance(outcome, OttlaError):
+        _logger.error("a change of the metadata failed: %s", outcome)

@@ -1,0 +1,340 @@
+"""One partition that this broker leads: its log, what of it is visible, and who waits for it.
+
+Everything here runs on the owner's thread; only sync jobs run elsewhere. At most one sync is under way,
+and it begins at the end of the pass that asked for it, so that one pass is one group commit.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import NamedTuple
+
+from ottla.clock import Clock
+from ottla.errors import (
+    DiskFull,
+    FencedLeaderEpoch,
+    InvalidTimestamp,
+    LogClosed,
+    PartitionOffline,
+    RecordTooLarge,
+    Refusal,
+    StorageError,
+    StorageFault,
+    UnknownLeaderEpoch,
+)
+from ottla.metadata.configs import TopicConfig
+from ottla.partitions.sync_pool import SyncRunner
+from ottla.partitions.waiters import OffsetWaiters, Settled, Watchers
+from ottla.partitions.watermarks import AcksAll, high_watermark, last_stable_offset
+from ottla.records.batch import BatchHeader, Buffer, TimestampType, peek, restamp_append_time
+from ottla.scheduler import Scheduler
+from ottla.storage.aborted_index import AbortedTransaction
+from ottla.storage.log import Appended, Log
+from ottla.storage.segments import LogSlice
+from ottla.storage.sync import SyncJob
+
+RETRY_MS = 1_000
+"""How long after a full disk the next sync is tried."""
+NO_EPOCH = -1
+
+_logger = logging.getLogger(__name__)
+
+
+class UnsyncedBytes:
+    """How many bytes all partitions together have not synced yet. Past the limit, writers wait.
+
+    A partition with more than its own share is synced whatever its policy: long flushes are what makes the
+    slowest requests slow.
+    """
+
+    __slots__ = ("bytes_max", "bytes_max_per_partition", "total")
+
+    def __init__(self, *, bytes_max: int = 64 << 20, bytes_max_per_partition: int = 8 << 20) -> None:
+        self.bytes_max = bytes_max
+        self.bytes_max_per_partition = bytes_max_per_partition
+        self.total = 0
+
+    @property
+    def too_many(self) -> bool:
+        return self.total > self.bytes_max
+
+
+class Written(NamedTuple):
+    """What a leader answers for a batch."""
+
+    appended: Appended
+    append_time_ms: int
+    """The broker's time when the topic stamps records itself, else -1."""
+
+
+class Read(NamedTuple):
+    """What a fetch gets of one partition."""
+
+    slice: LogSlice | None
+    high_watermark: int
+    last_stable_offset: int
+    aborted: list[AbortedTransaction]
+    """For read_committed: what the reader must skip in the slice's range."""
+
+
+class Partition:
+    """A partition's leader."""
+
+    def __init__(
+        self,
+        log: Log,
+        *,
+        leader_epoch: int,
+        config: TopicConfig,
+        scheduler: Scheduler,
+        syncs: SyncRunner,
+        clock: Clock,
+        unsynced: UnsyncedBytes,
+    ) -> None:
+        self.log = log
+        self.leader_epoch = leader_epoch
+        self._acks_all = AcksAll(config.acks_all)
+        self._config = config
+        self.watchers = Watchers()
+        self._scheduler = scheduler
+        self._syncs = syncs
+        self._clock = clock
+        self._unsynced = unsynced
+        self._durable = OffsetWaiters()
+        self._job: SyncJob | None = None
+        self._job_bytes = 0
+        self._sync_asked = False
+        self._flush_timer_set = False
+        self._bytes = 0
+        """Appended since the last sync began."""
+        self._flushed_at_offset = log.end_offset
+        self._offline: Refusal | None = None
+
+    # --- what is visible -----------------------------------------------------------------------------
+
+    @property
+    def high_watermark(self) -> int:
+        log = self.log
+        return high_watermark(self._acks_all, end_offset=log.end_offset, synced_offset=log.synced_offset)
+
+    @property
+    def last_stable_offset(self) -> int:
+        watermark = self.high_watermark
+        return last_stable_offset(watermark, self.log.first_unstable_offset(watermark))
+
+    @property
+    def config(self) -> TopicConfig:
+        """What the topic's settings come to; set it anew when they change."""
+        return self._config
+
+    @config.setter
+    def config(self, config: TopicConfig) -> None:
+        self._config = config
+        self._acks_all = AcksAll(config.acks_all)
+        self.log.config = config.log
+
+    @property
+    def acks_all(self) -> AcksAll:
+        return self._acks_all
+
+    @property
+    def offline(self) -> Refusal | None:
+        """Why the partition cannot be used, when it cannot."""
+        return self._offline
+
+    def check_epoch(self, current_leader_epoch: int) -> None:
+        """Refuse a client whose idea of the leader is not ours; -1 means that it has none."""
+        if current_leader_epoch in (NO_EPOCH, self.leader_epoch):
+            return
+        what = f"leader epoch {current_leader_epoch} was asked for, it is {self.leader_epoch}"
+        if current_leader_epoch < self.leader_epoch:
+            raise FencedLeaderEpoch(what)
+        raise UnknownLeaderEpoch(what)
+
+    def read(self, offset: int, *, bytes_max: int, committed_only: bool) -> Read:
+        """What a consumer may see from an offset on. At least one batch, if there is one."""
+        self.require_online()
+        watermark = self.high_watermark
+        stable = last_stable_offset(watermark, self.log.first_unstable_offset(watermark))
+        end = stable if committed_only else watermark
+        found = self.log.slice(offset=offset, bytes_max=bytes_max, end_offset=end)
+        aborted: list[AbortedTransaction] = []
+        if committed_only and found is not None:
+            aborted = self.log.aborted_transactions(offset=offset, end_offset=end)
+        return Read(found, watermark, stable, aborted)
+
+    def look(self, offset: int) -> Read:
+        """As `read`, without records: for a fetch that has no room left."""
+        self.require_online()
+        watermark = self.high_watermark
+        return Read(None, watermark, last_stable_offset(watermark, self.log.first_unstable_offset(watermark)), [])
+
+    # --- appending -----------------------------------------------------------------------------------
+
+    def append(self, batch: Buffer, header: BatchHeader) -> Written:
+        """Append one checked batch. Raises a Refusal, or PartitionOffline when the disk fails."""
+        self.require_online()
+        config = self._config
+        size = len(batch)
+        if size > config.max_message_bytes:
+            raise RecordTooLarge(f"{size} bytes, max.message.bytes is {config.max_message_bytes}")
+        append_time_ms = -1
+        if not header.is_control:
+            if config.timestamp_type is TimestampType.LOG_APPEND_TIME:
+                append_time_ms = self._clock.now_ms()
+                stamped = bytearray(batch)
+                restamp_append_time(stamped, timestamp_ms=append_time_ms)
+                batch, header = stamped, peek(stamped)
+            else:
+                self._check_timestamp(header)
+        try:
+            appended = self.log.append(batch, header, leader_epoch=self.leader_epoch)
+        except DiskFull as error:
+            raise PartitionOffline(f"the disk is full, nothing of the batch was kept: {error}") from error
+        except (StorageFault, LogClosed) as error:
+            self._go_offline(error)
+            raise PartitionOffline(str(error)) from error
+        if not appended.repeated:
+            self._bytes += size
+            self._unsynced.total += size
+            if self._acks_all is AcksAll.DISK:
+                self.ask_sync()
+            else:
+                self._flush_by_policy()
+                self.watchers.wake()
+        return Written(appended, append_time_ms)
+
+    def _check_timestamp(self, header: BatchHeader) -> None:
+        config = self._config
+        now_ms = self._clock.now_ms()
+        if header.max_timestamp - now_ms > config.timestamp_after_max_ms:
+            raise InvalidTimestamp(
+                f"timestamp {header.max_timestamp} is more than message.timestamp.after.max.ms "
+                f"({config.timestamp_after_max_ms}) ahead of the broker's clock ({now_ms})"
+            )
+        if header.max_timestamp >= 0 and now_ms - header.max_timestamp > config.timestamp_before_max_ms:
+            raise InvalidTimestamp(
+                f"timestamp {header.max_timestamp} is more than message.timestamp.before.max.ms "
+                f"({config.timestamp_before_max_ms}) behind the broker's clock ({now_ms})"
+            )
+
+    def when_durable(self, end_offset: int, settled: Settled) -> None:
+        """Call back once everything below `end_offset` survives a power loss."""
+        if self._offline is not None:
+            settled(self._offline)
+        elif self.log.synced_offset >= end_offset:
+            settled(None)
+        else:
+            self._durable.add(end_offset, settled)
+            self.ask_sync()
+
+    # --- syncing -------------------------------------------------------------------------------------
+
+    def ask_sync(self) -> None:
+        """Sync at the end of this pass, or as soon as the sync that is under way has ended."""
+        if not self._sync_asked:
+            self._sync_asked = True
+            if self._job is None:
+                self._scheduler.call_soon(self._begin_sync)
+
+    def _flush_by_policy(self) -> None:
+        config = self._config
+        if (
+            self._bytes > self._unsynced.bytes_max_per_partition
+            or self.log.end_offset - self._flushed_at_offset >= config.flush_messages
+        ):
+            self.ask_sync()
+        elif config.flush_ms < 2**62 and not self._flush_timer_set:
+            self._flush_timer_set = True
+            self._scheduler.call_later(config.flush_ms, self._flush_by_time)
+
+    def _flush_by_time(self) -> None:
+        self._flush_timer_set = False
+        if self._offline is None:
+            self.ask_sync()
+
+    def _begin_sync(self) -> None:
+        self._sync_asked = False
+        if self._offline is not None or self._job is not None:
+            return
+        try:
+            job = self.log.prepare_sync()
+        except StorageError as error:
+            self._go_offline(error)
+            return
+        if job is None:
+            self._durable.reached(self.log.synced_offset)
+            return
+        self._job = job
+        self._job_bytes, self._bytes = self._bytes, 0
+        self._flushed_at_offset = job.end_offset
+        self._syncs.submit(job, partial(self._end_sync, job))
+
+    def _end_sync(self, job: SyncJob, fault: StorageFault | None) -> None:
+        self._job = None
+        if self._offline is not None:
+            self._unsynced.total -= self._job_bytes
+            return
+        if fault is not None:
+            self._bytes += self._job_bytes
+            self.log.fail_sync(job, fault)
+            if isinstance(fault, DiskFull):
+                self._durable.fail(PartitionOffline(f"the disk is full: {fault}"))
+                self._scheduler.call_later(RETRY_MS, self.ask_sync)
+            else:
+                self._go_offline(fault)
+            return
+        self._unsynced.total -= self._job_bytes
+        self.log.complete_sync(job)
+        self._durable.reached(self.log.synced_offset)
+        if self._acks_all is AcksAll.DISK:
+            self.watchers.wake()
+        if self._sync_asked:
+            self._scheduler.call_soon(self._begin_sync)
+
+    @property
+    def is_syncing(self) -> bool:
+        return self._job is not None
+
+    def roll_if_expired(self) -> None:
+        """Begin a new segment when all of the active one has outlived `retention.ms`, so that it can go."""
+        config, active = self._config.log, self.log.segments[-1]
+        is_old = config.retention_ms >= 0 and 0 <= active.max_timestamp_ms < self._clock.now_ms() - config.retention_ms
+        if config.delete and is_old and self.high_watermark == self.log.end_offset:
+            self.log.roll()
+            self.ask_sync()
+
+    # --- failing and ending --------------------------------------------------------------------------
+
+    def _go_offline(self, cause: StorageError) -> None:
+        if self._offline is None:
+            reason = PartitionOffline(f"{self.log.directory} is offline: {cause}")
+            _logger.error("%s", reason)
+            self._leave(reason)
+
+    def _leave(self, reason: Refusal) -> None:
+        self._offline = reason
+        self._unsynced.total -= self._bytes
+        self._bytes = 0
+        self._durable.fail(reason)
+        self.watchers.wake()
+
+    def fail(self, fault: StorageFault) -> None:
+        """A job of the log failed: the partition goes offline until the log is reopened."""
+        self.log.fail(fault)
+        self._go_offline(fault)
+
+    def retire(self, reason: Refusal) -> None:
+        """The topic was deleted: whoever waits is told, and nothing more is taken."""
+        self._leave(reason)
+
+    def close(self) -> None:
+        """Close the log in order; for any thread, once no sync is under way and nothing is appended any more."""
+        if self._offline is None:
+            self.log.close()
+
+    def require_online(self) -> None:
+        """Raise the reason when the partition cannot be used."""
+        if self._offline is not None:
+            raise self._offline

@@ -1,0 +1,198 @@
+"""One connection without its socket: bytes in, messages out, and the other way round.
+
+`ServerConnection` turns received bytes into requests and gives the bytes of responses in the order of
+their requests, whenever those are answered. `ClientConnection` numbers requests and finds the response
+that belongs to each. Neither waits, sends or knows what time it is.
+
+Messages that come out may hold views of the bytes that went in (see `frames`): whoever keeps a request
+beyond the use of its receive buffer has to copy the records.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from struct import Struct
+from typing import NamedTuple
+
+from ottla.error_codes import ErrorCode
+from ottla.errors import ProtocolError
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.codec import decode, encode
+from ottla.protocol.frames import FRAME_BYTES_MAX, FrameReader, frame
+from ottla.protocol.headers import (
+    RequestHeader,
+    UnsupportedRequest,
+    read_request_header,
+    read_response_header,
+    request_header,
+    response_header,
+    response_header_version,
+)
+from ottla.protocol.messages import request_class, response_class
+from ottla.protocol.schema import Message
+from ottla.protocol.wire import Buffer
+
+CORRELATION_ID_MAX = 2**31 - 1
+_ERROR_CODE = Struct(">h")
+
+
+class Request(NamedTuple):
+    """A request and its place among those of its connection."""
+
+    header: RequestHeader
+    message: Message
+    sequence: int
+
+
+class Response(NamedTuple):
+    """A response and which request it answers."""
+
+    api_key: ApiKey
+    api_version: int
+    correlation_id: int
+    message: Message
+
+
+class ServerConnection:
+    """The broker's side.
+
+    Every request that `receive` gives is answered once, by `respond` or `respond_nothing`; both return what
+    may be written now, which is nothing while an earlier request is unanswered. The number of requests in
+    flight is bounded only by what is read: a server stops reading when `in_flight` is more than it wants.
+    """
+
+    __slots__ = ("_answered", "_frames", "_next_answer", "_next_request")
+
+    def __init__(self, *, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+        self._frames = FrameReader(frame_bytes_max=frame_bytes_max)
+        self._next_request = 0
+        self._next_answer = 0
+        self._answered: dict[int, list[Buffer]] = {}
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that came and whose responses have not been handed out."""
+        return self._next_request - self._next_answer
+
+    @property
+    def bytes_kept(self) -> int:
+        """Bytes of an unfinished request."""
+        return self._frames.bytes_kept
+
+    def receive(self, data: Buffer) -> Iterator[Request]:
+        """The requests that these bytes complete.
+
+        Take them all before `data` is used for something else. Raises UnsupportedRequest, or ProtocolError for
+        bytes that are no request; what came before is out by then. After UnsupportedRequest the bytes behind
+        it are kept, and another call goes on with them.
+        """
+        self._frames.feed(data)
+        try:
+            while (body := self._frames.next_frame()) is not None:
+                yield self._request(body)
+        finally:
+            self._frames.release()
+
+    def _request(self, body: memoryview) -> Request:
+        sequence = self._next_request
+        self._next_request += 1
+        header, start = read_request_header(body)
+        message = decode(request_class(header.api_key), header.api_version, body, start=start)
+        return Request(header, message, sequence)
+
+    def respond(self, request: Request, response: Message) -> list[Buffer]:
+        """Answer a request; returns the buffers that may be written now."""
+        key, version, correlation_id, _ = request.header
+        header = response_header(correlation_id, header_version=response_header_version(key, version))
+        return self._answer(request.sequence, frame(header, encode(response, version)))
+
+    def respond_nothing(self, request: Request) -> list[Buffer]:
+        """Settle a request that gets no response (Produce with acks=0)."""
+        return self._answer(request.sequence, [])
+
+    def respond_unsupported(self, refused: UnsupportedRequest, response: Message) -> list[Buffer]:
+        """Answer an ApiVersions request of an unknown version, in the version that every client can read.
+
+        Must be called before `receive` is called again: only the latest request can have been refused.
+        """
+        assert refused.api_key == ApiKey.API_VERSIONS, "only ApiVersions is answered in another version"
+        header = response_header(refused.correlation_id, header_version=0)
+        return self._answer(self._next_request - 1, frame(header, encode(response, 0)))
+
+    def _answer(self, sequence: int, buffers: list[Buffer]) -> list[Buffer]:
+        assert self._next_answer <= sequence < self._next_request, "no such request is waiting"
+        assert sequence not in self._answered, "a request is answered once"
+        if sequence != self._next_answer:
+            self._answered[sequence] = buffers
+            return []
+        self._next_answer += 1
+        while self._answered and self._next_answer in self._answered:
+            buffers += self._answered.pop(self._next_answer)
+            self._next_answer += 1
+        return buffers
+
+
+class ClientConnection:
+    """The client's side. Responses come in the order of the requests; anything else is a ProtocolError."""
+
+    __slots__ = ("_client_id", "_frames", "_next_correlation_id", "_waiting")
+
+    def __init__(self, client_id: str | None = None, *, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+        self._client_id = client_id
+        self._frames = FrameReader(frame_bytes_max=frame_bytes_max)
+        self._next_correlation_id = 0
+        self._waiting: deque[tuple[int, ApiKey, int]] = deque()
+
+    @property
+    def in_flight(self) -> int:
+        """Requests whose responses have not come."""
+        return len(self._waiting)
+
+    def send(
+        self, api_key: ApiKey, api_version: int, request: Message, *, expects_response: bool = True
+    ) -> tuple[int, list[Buffer]]:
+        """A request's correlation id and the buffers to write.
+
+        Produce with acks=0 gets no response: say so, or the next response will not fit.
+        """
+        assert type(request) is request_class(api_key), f"{type(request).__name__} is no request of {api_key.name}"
+        correlation_id = self._next_correlation_id
+        header = request_header(RequestHeader(api_key, api_version, correlation_id, self._client_id))
+        buffers = frame(header, encode(request, api_version))
+        self._next_correlation_id = 0 if correlation_id == CORRELATION_ID_MAX else correlation_id + 1
+        if expects_response:
+            self._waiting.append((correlation_id, api_key, api_version))
+        return correlation_id, buffers
+
+    def receive(self, data: Buffer) -> Iterator[Response]:
+        """The responses that these bytes complete; take them all before `data` is used for something else."""
+        self._frames.feed(data)
+        try:
+            while (body := self._frames.next_frame()) is not None:
+                yield self._response(body)
+        finally:
+            self._frames.release()
+
+    def _response(self, body: memoryview) -> Response:
+        if not self._waiting:
+            raise ProtocolError("a response came that no request asked for")
+        expected, api_key, version = self._waiting[0]
+        correlation_id, start = read_response_header(body, header_version=response_header_version(api_key, version))
+        if correlation_id != expected:
+            raise ProtocolError(f"a response with correlation id {correlation_id} came where {expected} was due")
+        self._waiting.popleft()
+        if api_key is ApiKey.API_VERSIONS and _refuses_version(body, start):
+            version = 0
+        message = decode(response_class(api_key), version, body, start=start)
+        return Response(api_key, version, correlation_id, message)
+
+
+def _refuses_version(body: memoryview, start: int) -> bool:
+    """Whether an ApiVersions response says that the broker does not know the version of the request.
+
+    Such a response has version 0, whatever was asked for; the error code comes first in all versions.
+    """
+    if len(body) - start < _ERROR_CODE.size:
+        return False
+    return bool(_ERROR_CODE.unpack_from(body, start)[0] == ErrorCode.UNSUPPORTED_VERSION)

@@ -1,0 +1,85 @@
+"""Frames: four bytes of size, then that many bytes.
+
+Cuts a stream of bytes, however it arrives, into frames, and keeps what is unfinished. Knows nothing of
+what is inside a frame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from struct import Struct
+
+from ottla.errors import ProtocolError
+from ottla.protocol.wire import Buffer
+
+FRAME_BYTES_MAX = 100 * 1024 * 1024
+"""The largest frame taken unless another limit is given; the same as Kafka's default for requests."""
+
+_SIZE = Struct(">i")
+
+
+class FrameReader:
+    """Cuts received bytes into frames.
+
+    `feed` it, take frames with `next_frame` until there is none, then `release`: whoever received the bytes
+    may then use the buffer again. A frame that arrived in one piece is a view of that buffer; one that did
+    not is a view of a copy. Memory grows with the bytes that have come, never with a size that was announced.
+    """
+
+    __slots__ = ("_frame_bytes_max", "_is_own", "_position", "_tail", "_view")
+
+    def __init__(self, *, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+        self._frame_bytes_max = frame_bytes_max
+        self._tail = bytearray()
+        self._view = memoryview(b"")
+        self._position = 0
+        self._is_own = False
+
+    @property
+    def bytes_kept(self) -> int:
+        """Bytes of an unfinished frame that wait for the rest."""
+        return len(self._tail)
+
+    def feed(self, data: Buffer) -> None:
+        """Take in received bytes."""
+        self._position = 0
+        self._is_own = bool(self._tail)
+        if self._is_own:
+            self._tail += data
+            self._view = memoryview(self._tail)
+        else:
+            self._view = memoryview(data)
+
+    def next_frame(self) -> memoryview | None:
+        """What is inside the next frame, or None if it is not complete. Raises ProtocolError for a bad size."""
+        start = self._position + _SIZE.size
+        if start > len(self._view):
+            return None
+        (size,) = _SIZE.unpack_from(self._view, self._position)
+        if not 0 <= size <= self._frame_bytes_max:
+            raise ProtocolError(f"a frame of {size} bytes; 0 to {self._frame_bytes_max} are taken")
+        end = start + size
+        if end > len(self._view):
+            return None
+        self._position = end
+        return self._view[start:end]
+
+    def release(self) -> None:
+        """Let go of the buffer that was fed, keeping a copy of what has not been taken as a frame."""
+        view, self._view = self._view, memoryview(b"")
+        if self._is_own and self._position == 0:
+            # Nothing was cut off, so the tail simply goes on growing; it can only while nobody looks at it.
+            view.release()
+        else:
+            self._tail = bytearray(view[self._position :])
+        self._position = 0
+        self._is_own = False
+
+
+def frame(header: bytes, body: Sequence[Buffer]) -> list[Buffer]:
+    """Buffers that, written one after the other, are a frame around a header and a message."""
+    size = len(header) + sum(map(len, body))
+    if size > 2**31 - 1:
+        raise ProtocolError(f"a frame of {size} bytes")
+    # Header and start of the message are small: one buffer is cheaper to send than three.
+    return [b"".join((_SIZE.pack(size), header, body[0])), *body[1:]]

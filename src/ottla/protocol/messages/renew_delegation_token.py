@@ -1,0 +1,28 @@
+"""RenewDelegationToken (API 39): lets a token live longer."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from ottla.protocol.api_keys import APIS, ApiKey
+from ottla.protocol.schema import Bytes, Int16, Int32, Int64, Message
+from ottla.protocol.versions import Versions
+
+
+class RenewDelegationTokenRequest(Message, frozen=True):
+    """The token, and for how long."""
+
+    VERSIONS: ClassVar[Versions] = APIS[ApiKey.RENEW_DELEGATION_TOKEN].versions
+
+    hmac: Bytes = b""
+    renew_period_ms: Int64 = 0
+
+
+class RenewDelegationTokenResponse(Message, frozen=True):
+    """When the token runs out now."""
+
+    VERSIONS: ClassVar[Versions] = APIS[ApiKey.RENEW_DELEGATION_TOKEN].versions
+
+    error_code: Int16 = 0
+    expiry_timestamp_ms: Int64 = 0
+    throttle_time_ms: Int32 = 0

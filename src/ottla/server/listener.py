@@ -1,0 +1,159 @@
+"""All connections of a server: where they come from, and what they share.
+
+They share one receive buffer and the limits on what may be unanswered or unsynced at once. A connection that
+would exceed one is not read until there is room; nothing that was taken is dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+
+from ottla.broker.broker import Broker
+from ottla.broker.caller import Address
+from ottla.metadata.configs import BrokerConfigs
+from ottla.partitions.sync_pool import SyncRunner
+from ottla.server.session import Session
+
+RECEIVE_BYTES = 1 << 20
+LOOK_AGAIN_MS = 2
+"""How soon connections that wait for shared room are looked at again."""
+IDLE_CHECK_MS = 10_000
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What connections may hold."""
+
+    request_bytes_max: int
+    in_flight_bytes_per_connection: int
+    in_flight_bytes_max: int
+    connections_max: int
+    idle_ms_max: int
+
+    @classmethod
+    def of(cls, configs: BrokerConfigs) -> Limits:
+        return cls(
+            request_bytes_max=configs.integer("socket.request.max.bytes"),
+            in_flight_bytes_per_connection=configs.integer("ottla.inflight.bytes.per.connection"),
+            in_flight_bytes_max=configs.integer("ottla.inflight.bytes.max"),
+            connections_max=configs.integer("max.connections"),
+            idle_ms_max=configs.integer("connections.max.idle.ms"),
+        )
+
+
+class Listener:
+    """Accepts connections for one broker."""
+
+    def __init__(self, broker: Broker, reads: SyncRunner, *, advertised: Address | None, limits: Limits) -> None:
+        self.broker = broker
+        self.reads = reads
+        self.advertised = advertised
+        self.limits = limits
+        self.receive_buffer = memoryview(bytearray(RECEIVE_BYTES))
+        self.now_ms = broker.services.clock.now_ms
+        self._unsynced = broker.services.partitions.unsynced
+        self._sessions: set[Session] = set()
+        self._waiting: set[Session] = set()
+        self._kept: dict[Session, int] = {}
+        self._kept_total = 0
+        self._to_flush: set[Session] = set()
+        self._servers: list[asyncio.Server] = []
+        self._idle_timer: asyncio.TimerHandle | None = None
+        self._loop = asyncio.get_running_loop()
+
+    async def listen(self, address: Address) -> Address:
+        """Accept connections at an address; returns it with the port that was taken."""
+        server = await self._loop.create_server(lambda: Session(self), address.host, address.port, backlog=1024)
+        self._servers.append(server)
+        if self._idle_timer is None:
+            self._check_idle()
+        bound = server.sockets[0].getsockname()
+        return Address(bound[0], bound[1])
+
+    @property
+    def sessions(self) -> frozenset[Session]:
+        return frozenset(self._sessions)
+
+    # --- what sessions ask -----------------------------------------------------------------------------
+
+    def admit(self, session: Session) -> str | None:
+        """Take a connection in, or say why not."""
+        if len(self._sessions) >= self.limits.connections_max:
+            return f"max.connections ({self.limits.connections_max}) are open"
+        self._sessions.add(session)
+        return None
+
+    def forget(self, session: Session) -> None:
+        self._sessions.discard(session)
+        self._waiting.discard(session)
+        self._to_flush.discard(session)
+        self._kept_total -= self._kept.pop(session, 0)
+
+    def must_wait(self, session: Session, kept_bytes: int) -> bool:
+        """Whether a connection has to wait for room that all share.
+
+        One that holds nothing unfinished is read on: only those with half a request hold memory.
+        """
+        before = self._kept.get(session, 0)
+        if kept_bytes != before:
+            self._kept_total += kept_bytes - before
+            if kept_bytes:
+                self._kept[session] = kept_bytes
+            else:
+                self._kept.pop(session, None)
+        # The largest holder may always go on, or all would wait for each other.
+        too_much = self._kept_total > self.limits.in_flight_bytes_max and kept_bytes < max(
+            self._kept.values(), default=0
+        )
+        if not (too_much or self._unsynced.too_many):
+            return False
+        if not self._waiting:
+            self._loop.call_later(LOOK_AGAIN_MS / 1000, self._look_again)
+        self._waiting.add(session)
+        return True
+
+    def flush_soon(self, session: Session) -> None:
+        """Send at the end of this pass what was answered in it, however many answers that are."""
+        if not self._to_flush:
+            self._loop.call_soon(self._flush_all)
+        self._to_flush.add(session)
+
+    def _flush_all(self) -> None:
+        sessions, self._to_flush = self._to_flush, set()
+        for session in sessions:
+            session.flush()
+
+    def _look_again(self) -> None:
+        waiting, self._waiting = self._waiting, set()
+        for session in waiting:
+            session.look_again()
+
+    def _check_idle(self) -> None:
+        self._idle_timer = self._loop.call_later(IDLE_CHECK_MS / 1000, self._check_idle)
+        if self.limits.idle_ms_max < 0:
+            return
+        oldest = self.now_ms() - self.limits.idle_ms_max
+        for session in tuple(self._sessions):
+            if session.active_ms < oldest and session.is_idle:
+                session.close()
+
+    # --- ending --------------------------------------------------------------------------------------
+
+    async def drain(self, timeout_s: float) -> None:
+        """Take no more connections and requests; wait until what came is answered, then close."""
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+        for server in self._servers:
+            server.close()
+        for session in self.sessions:
+            session.stop_reading()
+        deadline = self._loop.time() + timeout_s
+        while self._loop.time() < deadline and not all(session.is_idle for session in self.sessions):
+            await asyncio.sleep(0.01)
+        for session in self.sessions:
+            session.close()
+        await asyncio.sleep(0)

@@ -1,0 +1,185 @@
+"""One connection: bytes in, requests to the broker, responses out in order.
+
+There is no task per request. All connections share one receive buffer: a request is served while its bytes
+stand there, and whatever is kept is copied by the frame reader.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from functools import partial
+from typing import TYPE_CHECKING, cast
+
+from ottla.broker.caller import Address, Caller
+from ottla.broker.pending import Pending
+from ottla.errors import ProtocolError
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.connection import Request, ServerConnection
+from ottla.protocol.headers import UnsupportedRequest
+from ottla.protocol.schema import Message
+from ottla.server.outbox import Outbox, Part
+
+if TYPE_CHECKING:
+    from ottla.server.listener import Listener
+
+IN_FLIGHT_MAX = 256
+"""Requests of one connection that may be unanswered; beyond that it is not read."""
+WRITE_BYTES_MAX = 1 << 20
+"""What the transport may hold unsent; beyond that nothing is read from files for it."""
+
+_logger = logging.getLogger(__name__)
+
+
+class Session(asyncio.BufferedProtocol):
+    """The protocol object of one connection."""
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+        self._broker = listener.broker
+        self._connection = ServerConnection(frame_bytes_max=listener.limits.request_bytes_max)
+        self._pending: set[Pending] = set()
+        self._out: list[Part] = []
+        self._received = 0
+        self._settled = 0
+        self._is_reading = True
+        self._closing = False
+        self.active_ms = listener.now_ms()
+
+    # --- what the transport calls ----------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports are asyncio's by contract, not by class.
+        self._transport = transport = cast(asyncio.Transport, transport)
+        transport.set_write_buffer_limits(high=WRITE_BYTES_MAX)
+        peer = transport.get_extra_info("peername") or ("unknown", 0)
+        local = transport.get_extra_info("sockname") or ("unknown", 0)
+        self._peer = f"{peer[0]}:{peer[1]}"
+        self._caller = Caller(self._listener.advertised or Address(local[0], local[1]), host=str(peer[0]))
+        self._outbox = Outbox(transport, self._listener.reads, self.close)
+        refusal = self._listener.admit(self)
+        if refusal is not None:
+            self.close(refusal)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._listener.receive_buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._received += nbytes
+        if self._closing:
+            return
+        try:
+            for request in self._connection.receive(self._listener.receive_buffer[:nbytes]):
+                self._serve(request)
+        except UnsupportedRequest as error:
+            self._refuse(error)
+        except ProtocolError as error:
+            self.close(f"not a request: {error}")
+        self._flush()
+        self._balance()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        self._outbox.pause()
+        self._balance()
+
+    def resume_writing(self) -> None:
+        self._outbox.resume()
+        self._balance()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._closing = True
+        self._outbox.drop()
+        for pending in tuple(self._pending):
+            pending.cancel()
+        self._pending.clear()
+        self._listener.forget(self)
+
+    # --- serving -------------------------------------------------------------------------------------
+
+    def _serve(self, request: Request) -> None:
+        client_id = request.header.client_id
+        if client_id != self._caller.client_id:
+            self._caller = self._caller._replace(client_id=client_id)
+        response = self._broker.submit(request.header, request.message, self._caller)
+        if response is None:
+            self._out += self._connection.respond_nothing(request)
+        elif type(response) is Pending:
+            self._pending.add(response)
+            response.then(partial(self._complete, request, response))
+        else:
+            self._out += self._connection.respond(request, response)  # type: ignore[arg-type]
+
+    def _complete(self, request: Request, pending: Pending, response: Message) -> None:
+        """An answer that came later; nobody is there to take it once the connection is lost."""
+        self._pending.discard(pending)
+        if self._closing:
+            return
+        self._out += self._connection.respond(request, response)
+        self._listener.flush_soon(self)
+
+    def _refuse(self, error: UnsupportedRequest) -> None:
+        if error.api_key == ApiKey.API_VERSIONS:
+            self._out += self._connection.respond_unsupported(error, self._broker.refuse_version())
+        else:
+            self.close(str(error))
+
+    def flush(self) -> None:
+        """Send what has been answered, and read on if that made room."""
+        self._flush()
+        self._balance()
+
+    def _flush(self) -> None:
+        if self._out and not self._closing:
+            out, self._out = self._out, []
+            self._outbox.send(out)
+        self.active_ms = self._listener.now_ms()
+
+    # --- limits --------------------------------------------------------------------------------------
+
+    def _balance(self) -> None:
+        """Read while there is room for what comes, and stop while there is not."""
+        if self._closing:
+            return
+        in_flight = self._connection.in_flight
+        if not in_flight:
+            self._settled = self._received
+        unanswered = self._received - self._settled
+        limits = self._listener.limits
+        should_read = (
+            in_flight < IN_FLIGHT_MAX
+            and (not in_flight or unanswered < limits.in_flight_bytes_per_connection)
+            and self._outbox.is_idle
+            and not self._listener.must_wait(self, self._connection.bytes_kept)
+        )
+        if should_read != self._is_reading:
+            self._is_reading = should_read
+            if should_read:
+                self._transport.resume_reading()
+            else:
+                self._transport.pause_reading()
+
+    def look_again(self) -> None:
+        """What all connections share has room again."""
+        self._balance()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is unanswered or unsent."""
+        return not self._connection.in_flight and self._outbox.is_idle
+
+    def stop_reading(self) -> None:
+        """Take no more requests; those that came are still answered."""
+        if not self._closing and self._is_reading:
+            self._is_reading = False
+            self._transport.pause_reading()
+
+    def close(self, reason: str | None = None) -> None:
+        """End the connection; what was handed to the transport is still sent."""
+        if not self._closing:
+            self._closing = True
+            if reason is not None:
+                _logger.warning("connection from %s closed: %s", self._peer, reason)
+            self._transport.close()
