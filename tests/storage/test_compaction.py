@@ -474,6 +474,17 @@ def test_an_empty_batch_goes_when_its_producer_is_forgotten(bench: Workbench, lo
     assert headers(log, lambda header: header.has_producer) == []
 
 
+def test_a_producer_whose_transaction_ends_behind_the_sources_is_not_forgotten(bench: Workbench, log: Log) -> None:
+    write(log, transactional(7, b"a", b"1"))
+    bench.clock.advance(EXPIRATION_MS)
+    log.append(marker(7, MarkerType.ABORT), leader_epoch=0)
+    log.sync()
+    compacted(bench, log)
+    entry = replayed(log).entry(7)
+    assert entry is not None
+    assert entry.last_sequence == 0
+
+
 def test_the_last_marker_of_a_producer_stays_whole(bench: Workbench, log: Log) -> None:
     write(log, transactional(7, b"a", b"1"), marker(7, MarkerType.COMMIT, epoch=1, coordinator_epoch=3))
     write(log, keyed([(b"a", b"2")]))

@@ -241,7 +241,7 @@ class CompactedLog(RuleBasedStateMachine):
         end_offset = result.outputs[-1].end_offset
         assert result.records_removed == self.model.compact(end_offset=end_offset, now_ms=self.clock.now_ms())
         self.check_markers(before, self.headers(), end_offset)
-        self.check_nothing_more_goes()
+        self.check_nothing_more_goes(end_offset)
         self.check_indexes()
 
     def aborted_beyond(self, planned: CompactionPlan) -> tuple[AbortedTransaction, ...]:
@@ -273,13 +273,13 @@ class CompactedLog(RuleBasedStateMachine):
                 assert now == was
                 assert all(before[offset].producer_id != now.producer_id for offset in later if offset < end_offset)
 
-    def check_nothing_more_goes(self) -> None:
-        """A second compaction at the same time finds nothing to remove."""
-        facts = []
-        for segment in self.log.segments[:-1]:
-            if segment.seal is None or not segment.seal.cleaned:
-                break
-            facts.append(SegmentFacts(segment.base_offset, segment.end_offset, segment.size, 0, True))
+    def check_nothing_more_goes(self, end_offset: int) -> None:
+        """A second compaction of the same range at the same time finds nothing to remove."""
+        facts = [
+            SegmentFacts(segment.base_offset, segment.end_offset, segment.size, 0, True)
+            for segment in self.log.segments
+            if segment.base_offset < end_offset
+        ]
         now_ms = self.clock.now_ms()
         again = plan(
             facts,

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ottla.errors import Refusal, StorageError, StorageFault
-from ottla.records.batch import NO_TIMESTAMP, BatchHeader, Buffer, peek
+from ottla.records.batch import BatchHeader, Buffer, peek
 from ottla.records.control import MarkerType, parse_marker
 from ottla.records.filter import filter_batch
 from ottla.records.reader import spans, unpack
@@ -33,7 +33,7 @@ from ottla.storage.compaction_sources import (
 from ottla.storage.disk import Disk
 from ottla.storage.key_map import KeyMap
 from ottla.storage.log_config import SEGMENT_BYTES_MAX
-from ottla.storage.scan import FoundBatch, SegmentIndexes
+from ottla.storage.scan import FoundBatch, SegmentIndexes, newest_ms
 from ottla.storage.seal import FileSum, Seal
 from ottla.storage.segment import ABORTED_SUFFIX, DATA_SUFFIXES, INDEX_SUFFIX, LOG_SUFFIX, SEAL_SUFFIX, TIME_SUFFIX
 from ottla.storage.swap import CLEANED
@@ -294,9 +294,7 @@ class _OutputSegment:
         if self._size + len(batch) > SEGMENT_BYTES_MAX:
             # A horizon, or another compression level, can make a batch a little longer than it was.
             raise StorageFault(self._file.path, "grows beyond what a segment can hold; lower segment.bytes")
-        # An empty batch keeps its time for the producer's sake, but no record answers to it.
-        max_timestamp_ms = header.max_timestamp if header.record_count else NO_TIMESTAMP
-        self._indexes.note(position=self._size, last_offset=header.last_offset, max_timestamp_ms=max_timestamp_ms)
+        self._indexes.note(position=self._size, last_offset=header.last_offset, max_timestamp_ms=newest_ms(header))
         self._parts.append(batch)
         self._size += len(batch)
         self._buffered += len(batch)

@@ -141,11 +141,13 @@ class Survey:
         """Base offsets of the batches that say where a producer stands.
 
         That is the last batch of its newest epoch that has a sequence number, and its last batch of all,
-        which may be a marker. A producer that the log forgets for its silence needs neither.
+        which may be a marker. A producer that the log forgets for its silence needs neither; but one whose
+        transaction ends behind the sources has spoken since, so its silence here says nothing.
         """
         kept: set[int] = set()
-        for producer in self._producers.values():
-            if plan.now_ms - producer.last_timestamp_ms < plan.producer_id_expiration_ms:
+        for producer_id, producer in self._producers.items():
+            silent_ms = plan.now_ms - producer.last_timestamp_ms
+            if silent_ms < plan.producer_id_expiration_ms or producer_id in self._open:
                 kept.update((producer.last_base_offset, producer.last_data_offset))
         return frozenset(kept)
 

@@ -4,6 +4,7 @@
 <data directory>/
   ottla.format                   which format the directory is in; Kafka has no file of this name
   ottla.lock                     held while a process has the directory open
+  ottla.clean                    there after a clean stop, until the next start
   <topic>-<partition>/           one log, with Kafka's `partition.metadata`
   <topic>-<partition>.<32 hex>-delete/   a deleted log whose files are still to go
   .new+<32 hex>-<partition>/     a log whose creation was cut short; `+` is in no topic's name
@@ -33,6 +34,8 @@ from ottla.storage.disk import Disk, Lock
 FORMAT_VERSION = 1
 FORMAT_FILE = "ottla.format"
 LOCK_FILE = "ottla.lock"
+CLEAN_FILE = "ottla.clean"
+"""Stands in the data directory after a clean stop, until the next start."""
 METADATA_FILE = "partition.metadata"
 METADATA_VERSION = 0
 TOPIC_NAME_BYTES_MAX = 249
@@ -40,7 +43,7 @@ PARTITION_MAX = 2**31 - 1
 NAME_BYTES_MAX = 255
 """The longest file name that the usual file systems take."""
 
-_OURS = frozenset({FORMAT_FILE, FORMAT_FILE + TEMPORARY_SUFFIX, LOCK_FILE})
+_OURS = frozenset({FORMAT_FILE, FORMAT_FILE + TEMPORARY_SUFFIX, LOCK_FILE, CLEAN_FILE})
 _TOPIC = re.compile(rf"[a-zA-Z0-9._-]{{1,{TOPIC_NAME_BYTES_MAX}}}")
 _PARTITION = re.compile(r"0|[1-9][0-9]{0,9}")
 _DELETED = re.compile(r".+-[0-9]+\.[0-9a-f]{32}-delete")

@@ -10,18 +10,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import NamedTuple
 
 from ottla.clock import Clock
 from ottla.errors import DiskFull, InvalidBatch, LogClosed, OffsetOutOfRange, RecordTooLarge, StorageError, StorageFault
 from ottla.records.batch import LOG_OVERHEAD, OFFSET_DELTA_MAX, PREFIX_SIZE, BatchHeader, Buffer, check, prefix, walk
 from ottla.records.control import Marker, parse_marker
-from ottla.storage import producer_snapshot, retention, swap
+from ottla.storage import producer_snapshot, retention
 from ottla.storage.aborted_index import AbortedTransaction
 from ottla.storage.checkpoint import encode_epochs, write_atomically
 from ottla.storage.compaction import CompactionResult
-from ottla.storage.compaction_plan import CompactionPlan, plan
+from ottla.storage.compaction_plan import CompactionPlan
+from ottla.storage.compaction_turn import CompactionTurn
 from ottla.storage.disk import Disk
 from ottla.storage.log_config import SEGMENT_BYTES_MAX, LogConfig
 from ottla.storage.producer_replay import aborted_in, producers_at, remove_snapshots, replay_batch
@@ -29,7 +29,6 @@ from ottla.storage.recovery import EPOCHS_FILE, SYNC_FAILED_FILE, Recovery, Reco
 from ottla.storage.removal import RemovalJob, write_log_start
 from ottla.storage.rolling import roll_is_due
 from ottla.storage.scan import FoundBatch
-from ottla.storage.seal import Seal
 from ottla.storage.segment import SNAPSHOT_SUFFIX, Segment, file_name
 from ottla.storage.segments import LogSlice, Segments, TimestampOffset
 from ottla.storage.swap import SwapJob
@@ -66,8 +65,7 @@ class Log:
         self.synced_offset = self.end_offset
         """Everything below this offset survives a power loss."""
         self._pending = PendingSync()
-        self._planned: dict[int, Seal] = {}
-        self._next_horizon_ms: int | None = None
+        self._compaction = CompactionTurn()
         self._failure: BaseException | None = None
         self._closed = False
 
@@ -89,7 +87,7 @@ class Log:
         return tuple(self._segments)
 
     def first_unstable_offset(self, high_watermark: int) -> int | None:
-        """Where the oldest transaction begins that has not ended below the high watermark."""
+        """See `ProducerStates.first_unstable_offset`."""
         return self.producers.first_unstable_offset(high_watermark)
 
     # --- appending -----------------------------------------------------------------------------------
@@ -449,22 +447,13 @@ class Log:
     def plan_compaction(self, *, high_watermark: int) -> CompactionPlan | None:
         """What there is to compact now; `compaction.compact` does it, in another process if need be."""
         self._require_open()
-        planned = plan(
-            self._segments.facts(),
+        return self._compaction.plan(
+            self._segments,
             self.config,
             now_ms=self._clock.now_ms(),
             first_unstable_offset=self.first_unstable_offset(high_watermark),
             high_watermark=high_watermark,
-            earliest_horizon_ms=self._next_horizon_ms,
         )
-        if planned is None:
-            return None
-        sources = self._segments.starting_at(source.base_offset for source in planned.sources)
-        # Compaction reads the aborted transactions from the index files, so these must be right.
-        self._planned = {segment.base_offset: segment.sound_seal() for segment in sources}
-        aborted = self._segments.aborted(planned.sources[0].base_offset, end_offset=planned.end_offset)
-        beyond = tuple(entry for entry in aborted if entry.last_offset >= planned.end_offset)
-        return replace(planned, aborted_beyond=beyond)
 
     def install_compaction(self, planned: CompactionPlan, result: CompactionResult) -> SwapJob | None:
         """A job that puts compacted segments in place; None, and nothing changes, when the log has moved on.
@@ -472,14 +461,7 @@ class Log:
         Until `complete_compaction` readers see the segments as they were.
         """
         self._require_open()
-        sources = self._segments.starting_at(source.base_offset for source in planned.sources)
-        if {segment.base_offset: segment.seal for segment in sources} != self._planned or not self._planned:
-            swap.drop_undecided(self._disk, self.directory)
-            return None
-        for segment in sources:
-            segment.hold()
-        base_offsets = [output.base_offset for output in result.outputs]
-        return SwapJob(self._disk, self.directory, base_offsets, result.next_horizon_ms)
+        return self._compaction.install(self._disk, self.directory, self._segments, planned, result)
 
     def complete_compaction(self, job: SwapJob) -> None:
         """The job has run: from now on the compacted segments are read."""
@@ -487,8 +469,7 @@ class Log:
             segment = self._segment(base_offset)
             segment.adopt(seal)
             self._segments.replace_range(segment)
-        self._planned = {}
-        self._next_horizon_ms = job.next_horizon_ms
+        self._compaction.complete(job)
 
     def expire_producers(self) -> int:
         """Forget producers that have been silent for `producer.id.expiration.ms`; returns how many."""

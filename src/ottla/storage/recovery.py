@@ -34,7 +34,7 @@ from ottla.storage.producer_replay import (
     replay_batch,
 )
 from ottla.storage.producer_state import ProducerStates
-from ottla.storage.scan import CHUNK_BYTES, SegmentIndexes, batches
+from ottla.storage.scan import CHUNK_BYTES, SegmentIndexes, batches, newest_ms
 from ottla.storage.seal import DamagedSeal, Seal
 from ottla.storage.segment import (
     DATA_SUFFIXES,
@@ -342,7 +342,7 @@ class Recovery:
                 last_offset = header.last_offset
                 if header.base_offset < end_offset or last_offset - segment.base_offset > OFFSET_DELTA_MAX:
                     raise InvalidBatch(f"offset {header.base_offset} where {end_offset} or more was due")
-                indexes.note(position=position, last_offset=last_offset, max_timestamp_ms=header.max_timestamp)
+                indexes.note(position=position, last_offset=last_offset, max_timestamp_ms=newest_ms(header))
                 if epochs is not None:
                     epochs.assign(header.leader_epoch, start_offset=header.base_offset)
                 aborted = replay_batch(producers, header, found.data) if producers is not None else None

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ottla.errors import TruncatedBatch
-from ottla.records.batch import HEADER_SIZE, LOG_OVERHEAD, BatchHeader, check, peek
+from ottla.records.batch import HEADER_SIZE, LOG_OVERHEAD, NO_TIMESTAMP, BatchHeader, check, peek
 from ottla.storage.aborted_index import AbortedTransaction
 from ottla.storage.disk import File
 from ottla.storage.offset_index import OffsetIndex
@@ -99,11 +99,16 @@ class SegmentIndexes:
             self.times.add(timestamp_ms=self.max_timestamp_ms, relative_offset=relative)
 
 
+def newest_ms(header: BatchHeader) -> int:
+    """The greatest timestamp of a batch's records; a batch that compaction has emptied answers to none."""
+    return header.max_timestamp if header.record_count else NO_TIMESTAMP
+
+
 def build_indexes(file: File, *, base_offset: int, interval_bytes: int, end: int | None = None) -> SegmentIndexes:
     """The offset and time index of a good segment file, read anew. Aborted transactions need more than one file."""
     indexes = SegmentIndexes(base_offset, interval_bytes=interval_bytes)
     for found in batches(file, end=end, verify=False):
         header = found.header
-        indexes.note(position=found.position, last_offset=header.last_offset, max_timestamp_ms=header.max_timestamp)
+        indexes.note(position=found.position, last_offset=header.last_offset, max_timestamp_ms=newest_ms(header))
     indexes.finish()
     return indexes
