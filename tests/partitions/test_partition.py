@@ -19,7 +19,7 @@ from ottla.errors import (
 )
 from ottla.metadata.broker_configs import BROKER_CONFIGS
 from ottla.metadata.configs import BrokerConfigs, TopicConfig, topic_config
-from ottla.partitions.partition import RETRY_MS, Partition, UnsyncedBytes, Written
+from ottla.partitions.partition import RETRY_MS, UNWATCHED_SYNC_MS, Partition, UnsyncedBytes, Written
 from ottla.partitions.sync_pool import InlineSyncs, SyncPool
 from ottla.partitions.watermarks import AcksAll
 from ottla.records.batch import TimestampType, check
@@ -43,6 +43,10 @@ class Stage:
 
     def __post_init__(self) -> None:
         self.scheduler = ManualScheduler(self.clock)
+
+    def settle(self) -> None:
+        """Let everything happen that is under way, also what nobody waits for."""
+        self.scheduler.advance(UNWATCHED_SYNC_MS)
 
     def partition(self, config: TopicConfig | None = None) -> Partition:
         config = config or DEFAULTS
@@ -86,7 +90,7 @@ def test_nothing_is_visible_before_it_is_durable(stage: Stage) -> None:
     assert put(partition, batch(b"a")) == Written(Appended(0, 0), -1)
     assert partition.high_watermark == 0
     assert partition.read(0, bytes_max=1_000, committed_only=False).slice is None
-    stage.scheduler.run()
+    stage.settle()
     assert partition.high_watermark == 1
     assert partition.read(0, bytes_max=1_000, committed_only=False).slice is not None
 
@@ -95,7 +99,7 @@ def test_with_the_page_cache_policy_what_is_written_is_visible(stage: Stage) -> 
     partition = stage.partition(OS)
     put(partition, batch(b"a"))
     assert partition.high_watermark == 1
-    stage.scheduler.run()
+    stage.settle()
     assert partition.log.synced_offset == 0
 
 
@@ -108,7 +112,7 @@ def test_one_pass_is_one_group_commit(stage: Stage) -> None:
         written = put(partition, batch())
         partition.when_durable(written.appended.last_offset + 1, told)
     assert told.words == []
-    stage.scheduler.run()
+    stage.settle()
     assert told.words == [None] * 10
     assert len(set(syncs)) == 1
     assert len(syncs) <= 2, "the moments before and after one sync"
@@ -117,7 +121,7 @@ def test_one_pass_is_one_group_commit(stage: Stage) -> None:
 def test_waiting_for_what_is_durable_already_ends_at_once(stage: Stage) -> None:
     partition = stage.partition()
     put(partition, batch())
-    stage.scheduler.run()
+    stage.settle()
     told = Told()
     partition.when_durable(1, told)
     assert told.words == [None]
@@ -131,8 +135,21 @@ def test_a_retry_waits_for_the_original(stage: Stage) -> None:
     told = Told()
     partition.when_durable(1, told)
     assert told.words == []
-    stage.scheduler.run()
+    stage.settle()
     assert told.words == [None]
+
+
+def test_a_sync_that_nobody_waits_for_waits_a_little_and_one_that_a_reader_waits_for_does_not(stage: Stage) -> None:
+    partition = stage.partition()
+    put(partition, batch())
+    stage.scheduler.run()
+    assert partition.high_watermark == 0
+    partition.watch(Told())
+    stage.scheduler.run()
+    assert partition.high_watermark == 1
+    put(partition, batch())
+    stage.scheduler.run()
+    assert partition.high_watermark == 2
 
 
 def test_watchers_are_woken_when_the_visible_end_moves(stage: Stage) -> None:
@@ -141,11 +158,11 @@ def test_watchers_are_woken_when_the_visible_end_moves(stage: Stage) -> None:
     partition.watchers.add(told)
     put(partition, batch())
     assert told.woken == 0
-    stage.scheduler.run()
+    stage.settle()
     assert told.woken == 1
     partition.watchers.discard(told)
     put(partition, batch())
-    stage.scheduler.run()
+    stage.settle()
     assert told.woken == 1
 
 
@@ -153,12 +170,12 @@ def test_an_open_transaction_is_hidden_from_those_who_read_committed(stage: Stag
     partition = stage.partition()
     put(partition, batch(b"plain"))
     put(partition, sequenced(7, 0, transactional=True))
-    stage.scheduler.run()
+    stage.settle()
     assert (partition.high_watermark, partition.last_stable_offset) == (2, 1)
     assert partition.read(1, bytes_max=1_000, committed_only=True).slice is None
     assert partition.read(1, bytes_max=1_000, committed_only=False).slice is not None
     put(partition, marker(7, MarkerType.ABORT))
-    stage.scheduler.run()
+    stage.settle()
     found = partition.read(1, bytes_max=1_000, committed_only=True)
     assert found.last_stable_offset == 3
     assert [(entry.producer_id, entry.first_offset) for entry in found.aborted] == [(7, 1)]
@@ -209,10 +226,10 @@ def test_flush_messages_and_flush_ms_sync_the_page_cache_policy_too(stage: Stage
     partition = stage.partition(replace(OS, flush_messages=3, flush_ms=1_000))
     put(partition, batch())
     put(partition, batch())
-    stage.scheduler.run()
+    stage.settle()
     assert partition.log.synced_offset == 0
     put(partition, batch())
-    stage.scheduler.run()
+    stage.settle()
     assert partition.log.synced_offset == 3
     put(partition, batch())
     stage.scheduler.advance(999)
@@ -224,11 +241,11 @@ def test_flush_messages_and_flush_ms_sync_the_page_cache_policy_too(stage: Stage
 def test_too_many_unsynced_bytes_are_synced_whatever_the_policy(stage: Stage) -> None:
     partition = stage.partition(replace(OS, max_message_bytes=10 << 20))
     put(partition, batch(b"x" * (5 << 20)))
-    stage.scheduler.run()
+    stage.settle()
     assert partition.log.synced_offset == 0
     put(partition, batch(b"x" * (4 << 20)))
     assert stage.unsynced.total > 9 << 20
-    stage.scheduler.run()
+    stage.settle()
     assert partition.log.synced_offset == 2
     assert stage.unsynced.total == 0
 
@@ -243,7 +260,7 @@ def test_a_failed_sync_takes_the_partition_offline_and_everybody_is_told(stage: 
     put(partition, batch())
     partition.when_durable(1, waiter)
     stage.disk.fail_next("sync", ".log", errno.EIO)
-    stage.scheduler.run()
+    stage.settle()
     assert [type(word) for word in waiter.words] == [PartitionOffline]
     assert watcher.woken == 1
     assert stage.unsynced.total == 0
@@ -263,7 +280,7 @@ def test_a_full_disk_refuses_the_batch_and_the_partition_stays(stage: Stage) -> 
         put(partition, batch())
     assert partition.offline is None
     put(partition, batch())
-    stage.scheduler.run()
+    stage.settle()
     assert partition.high_watermark == 1
 
 
@@ -275,7 +292,7 @@ def test_a_sync_without_space_fails_those_who_wait_and_is_tried_again(stage: Sta
     partition.when_durable(1, waiter)
     stage.disk.fail_next("append", ".index", errno.ENOSPC)
     stage.disk.fail_next("append", ".timeindex", errno.ENOSPC)
-    stage.scheduler.run()
+    stage.settle()
     assert [type(word) for word in waiter.words] == [PartitionOffline]
     assert partition.high_watermark == 0
     stage.scheduler.advance(RETRY_MS)
@@ -299,5 +316,5 @@ def test_a_pool_of_threads_syncs_and_answers_on_the_owners_thread(stage: Stage) 
     pool.close()
     assert all(job.ran for job in jobs)
     assert told.words == []
-    stage.scheduler.run()
+    stage.settle()
     assert told.words == [None] * 20

@@ -136,7 +136,7 @@ def test_restamping_gives_a_new_place_without_a_new_checksum() -> None:
 def test_the_prefix_is_what_restamping_writes() -> None:
     batch = build_batch(TYPICAL)
     restamp(batch, base_offset=99, leader_epoch=4)
-    assert prefix(base_offset=99, length=peek(batch).length, leader_epoch=4) == batch[:16]
+    assert prefix(99, peek(batch).length, 4) == batch[:16]
 
 
 def test_append_time_is_stamped_with_a_new_checksum_and_counts_for_every_record() -> None:

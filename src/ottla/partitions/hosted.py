@@ -11,10 +11,12 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import NamedTuple
 from uuid import UUID
 
 from ottla.clock import Clock
 from ottla.errors import (
+    InvalidTopicLayout,
     NotLeader,
     OttlaError,
     PartitionNotFound,
@@ -29,7 +31,7 @@ from ottla.metadata.changes import Change, PutBrokerConfigs, PutTopic, PutTopicC
 from ottla.metadata.image import Image
 from ottla.metadata.judgement import Judgement
 from ottla.partitions.partition import Partition, UnsyncedBytes
-from ottla.partitions.sync_pool import Job, SyncRunner
+from ottla.partitions.sync_pool import Done, Job, SyncRunner
 from ottla.scheduler import Scheduler
 from ottla.storage.disk import Disk
 from ottla.storage.layout import DataDirectory, PartitionMetadata
@@ -49,7 +51,15 @@ class PlaceJob:
 
     def run(self) -> None:
         for index in self.partitions:
-            self.directory.create_partition(self.topic, index, PartitionMetadata(self.topic_id))
+            # A topic that grows while it is being made is asked for from its first partition on.
+            if not self._is_there(index):
+                self.directory.create_partition(self.topic, index, PartitionMetadata(self.topic_id))
+
+    def _is_there(self, index: int) -> bool:
+        try:
+            return self.directory.read_metadata(self.topic, index).topic_id == self.topic_id
+        except InvalidTopicLayout:
+            return False
 
 
 @dataclass(slots=True)
@@ -69,6 +79,27 @@ class RemoveJob:
                 self.aside.append(self.directory.set_aside(self.topic, index, deletion_id=self.new_id()))
         for path in self.aside:
             self.disk.remove_directory(path)
+
+
+class _Task(NamedTuple):
+    """A job on a topic's directories."""
+
+    job: Job
+    done: Done
+    after: Sequence[Partition] = ()
+    """Partitions whose own jobs must have ended: they would write into a directory of the same name made anew."""
+
+
+@dataclass(slots=True)
+class _Placing:
+    """A topic whose directories are being made, or could not be."""
+
+    job: PlaceJob
+    """The last one; it does the work of those before it too."""
+    first: int
+    """The first partition that is not there yet."""
+    under_way: int = 0
+    fault: StorageFault | None = None
 
 
 class HostedPartitions:
@@ -100,10 +131,9 @@ class HostedPartitions:
         self._by_name: dict[tuple[str, int], Partition] = {}
         self._by_id: dict[tuple[bytes, int], Partition] = {}
         self._failed: dict[tuple[str, int], PartitionOffline] = {}
-        self._placing: dict[UUID, int] = {}
-        """Topics whose directories are being made, with the first partition that is not there yet."""
+        self._placing: dict[UUID, _Placing] = {}
         self._when_placed: dict[UUID, list[Callable[[OttlaError | None], None]]] = {}
-        self._work: dict[str, deque[tuple[Job, Callable[[StorageFault | None], None]]]] = {}
+        self._work: dict[str, deque[_Task]] = {}
         """What is to be done to a topic's directories, one thing after the other."""
         catalog.listen(self._follow)
 
@@ -135,7 +165,11 @@ class HostedPartitions:
         if topic in self._catalog.offline:
             return str(self._catalog.offline[topic])
         found = self._by_name.get((topic, partition))
-        reason = self._failed.get((topic, partition)) if found is None else found.offline
+        reason: OttlaError | None = self._failed.get((topic, partition)) if found is None else found.offline
+        known = self._catalog.image.topics.get(topic)
+        placing = None if known is None else self._placing.get(known.topic_id)
+        if placing is not None and partition >= placing.first:
+            reason = placing.fault
         return None if reason is None else str(reason)
 
     def _open(self, topic: Topic, partition: int) -> Partition:
@@ -144,8 +178,10 @@ class HostedPartitions:
             raise PartitionNotFound(*key)
         if topic.name in self._catalog.offline:
             raise PartitionOffline(f"topic {topic.name!r} is offline: {self._catalog.offline[topic.name]}")
-        first_missing = self._placing.get(topic.topic_id)
-        if first_missing is not None and partition >= first_missing:
+        placing = self._placing.get(topic.topic_id)
+        if placing is not None and partition >= placing.first:
+            if placing.fault is not None:
+                raise PartitionOffline(f"{topic.name}-{partition} could not be made: {placing.fault}")
             raise NotLeader(f"{topic.name}-{partition} is being made")
         if key in self._failed:
             raise self._failed[key]
@@ -193,9 +229,12 @@ class HostedPartitions:
         """Try again what could not be opened, or went offline, since: a disk may be back."""
         self._failed.clear()
         for (topic, index), partition in tuple(self._by_name.items()):
-            if partition.offline is not None and not partition.is_syncing:
+            if partition.offline is not None and not partition.is_busy:
                 partition.log.close()
                 self._forget(topic, index)
+        for topic_id, placing in self._placing.items():
+            if placing.fault is not None and not placing.under_way:
+                self._begin_placing(topic_id, placing)
 
     def finish_directories(self, judgement: Judgement) -> None:
         """At a start: do what a crash kept from being done, here and now."""
@@ -220,11 +259,12 @@ class HostedPartitions:
     # --- following the catalog -------------------------------------------------------------------------
 
     def when_placed(self, topic_id: UUID, settled: Callable[[OttlaError | None], None]) -> None:
-        """Call back once the directories of a topic are there."""
-        if topic_id in self._placing:
+        """Call back once the directories of a topic are there, or could not be made."""
+        placing = self._placing.get(topic_id)
+        if placing is not None and placing.under_way:
             self._when_placed.setdefault(topic_id, []).append(settled)
         else:
-            settled(None)
+            settled(None if placing is None else placing.fault)
 
     def _follow(self, image: Image, changes: Sequence[Change]) -> None:
         for change in changes:
@@ -243,27 +283,46 @@ class HostedPartitions:
                     self._raise_epochs(topic)
 
     def _place(self, topic: str, topic_id: UUID, indexes: range) -> None:
-        self._placing[topic_id] = indexes.start
-        self._do(topic, PlaceJob(self._directory, topic, topic_id, indexes), partial(self._placed, topic_id))
+        job = PlaceJob(self._directory, topic, topic_id, indexes)
+        placing = self._placing.setdefault(topic_id, _Placing(job, indexes.start))
+        placing.job = job
+        placing.first = min(placing.first, indexes.start)
+        self._begin_placing(topic_id, placing)
+
+    def _begin_placing(self, topic_id: UUID, placing: _Placing) -> None:
+        placing.under_way += 1
+        self._do(placing.job.topic, _Task(placing.job, partial(self._placed, topic_id)))
 
     def _placed(self, topic_id: UUID, fault: StorageFault | None) -> None:
-        self._placing.pop(topic_id, None)
+        placing = self._placing[topic_id]
+        placing.under_way -= 1
+        # Each job does the work of those before it too, so the last one's word counts.
+        placing.fault = fault
+        if placing.under_way:
+            return
         if fault is None:
-            self._catalog.placed(topic_id, _log_failure)
+            del self._placing[topic_id]
+            self._catalog.placed(topic_id, _log_failure, end=placing.job.partitions.stop)
         else:
             _logger.error("a topic's directories could not be made: %s", fault)
+            if topic_id not in self._catalog.image.topics_by_id:
+                del self._placing[topic_id]
         for settled in self._when_placed.pop(topic_id, []):
             settled(fault)
 
     def _remove(self, topic: str, topic_id: UUID, indexes: range) -> None:
+        retired = []
         for index in indexes:
             partition = self._by_name.get((topic, index))
             if partition is not None:
                 self._forget(topic, index)
                 partition.retire(TopicNotFound(topic))
+                retired.append(partition)
             self._failed.pop((topic, index), None)
+        if topic_id in self._placing and not self._placing[topic_id].under_way:
+            del self._placing[topic_id]
         job = RemoveJob(self._disk, self._directory, topic, indexes, self._new_id)
-        self._do(topic, job, partial(self._removed, topic_id))
+        self._do(topic, _Task(job, partial(self._removed, topic_id), retired))
 
     def _removed(self, topic_id: UUID, fault: StorageFault | None) -> None:
         if fault is None:
@@ -271,21 +330,34 @@ class HostedPartitions:
         else:
             _logger.error("a deleted topic's directories could not be removed, the next start does it: %s", fault)
 
-    def _do(self, topic: str, job: Job, done: Callable[[StorageFault | None], None]) -> None:
-        """One job after the other for each topic: a topic may be deleted and made again at once."""
+    def _do(self, topic: str, task: _Task) -> None:
+        """One task after the other for each topic: a topic may be deleted and made again at once."""
         queue = self._work.setdefault(topic, deque())
-        queue.append((job, done))
+        queue.append(task)
         if len(queue) == 1:
-            self._syncs.submit(job, partial(self._did, topic))
+            self._begin(topic, task)
+
+    def _begin(self, topic: str, task: _Task) -> None:
+        busy = [partition for partition in task.after if partition.is_busy]
+
+        def idle() -> None:
+            while busy:
+                partition = busy.pop()
+                if partition.is_busy:
+                    partition.when_idle(idle)
+                    return
+            self._syncs.submit(task.job, partial(self._did, topic))
+
+        idle()
 
     def _did(self, topic: str, fault: StorageFault | None) -> None:
         queue = self._work[topic]
-        done = queue.popleft()[1]
+        task = queue.popleft()
         if queue:
-            self._syncs.submit(queue[0][0], partial(self._did, topic))
+            self._begin(topic, queue[0])
         else:
             del self._work[topic]
-        done(fault)
+        task.done(fault)
 
     def _reconfigure(self, concerns: Callable[[str], bool]) -> None:
         for (topic, _), partition in self:

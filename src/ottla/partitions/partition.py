@@ -7,6 +7,8 @@ and it begins at the end of the pass that asked for it, so that one pass is one 
 from __future__ import annotations
 
 import logging
+from collections import deque
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -16,7 +18,9 @@ from ottla.errors import (
     FencedLeaderEpoch,
     InvalidTimestamp,
     LogClosed,
+    OffsetOutOfRange,
     PartitionOffline,
+    PolicyViolation,
     RecordTooLarge,
     Refusal,
     StorageError,
@@ -24,16 +28,19 @@ from ottla.errors import (
     UnknownLeaderEpoch,
 )
 from ottla.metadata.configs import TopicConfig
-from ottla.partitions.sync_pool import SyncRunner
-from ottla.partitions.waiters import OffsetWaiters, Settled, Watchers
+from ottla.partitions.sync_pool import Done, Job, SyncRunner
+from ottla.partitions.waiters import OffsetWaiters, Settled, Watcher, Watchers
 from ottla.partitions.watermarks import AcksAll, high_watermark, last_stable_offset
 from ottla.records.batch import BatchHeader, Buffer, TimestampType, peek, restamp_append_time
 from ottla.scheduler import Scheduler
 from ottla.storage.aborted_index import AbortedTransaction
+from ottla.storage.epochs import UNDEFINED_EPOCH, UNDEFINED_OFFSET, EpochStart
 from ottla.storage.log import Appended, Log
 from ottla.storage.segments import LogSlice
 from ottla.storage.sync import SyncJob
 
+UNWATCHED_SYNC_MS = 2
+"""How long a sync may wait that nobody waits for: neither an acknowledgement nor a reader."""
 RETRY_MS = 1_000
 """How long after a full disk the next sync is tried."""
 NO_EPOCH = -1
@@ -104,8 +111,12 @@ class Partition:
         self._durable = OffsetWaiters()
         self._job: SyncJob | None = None
         self._job_bytes = 0
+        self._upkeep: deque[tuple[Job, Done]] = deque()
+        """Jobs beside the syncs: the first is under way."""
+        self._when_idle: list[Callable[[], None]] = []
         self._sync_asked = False
         self._flush_timer_set = False
+        self._sync_timer_set = False
         self._bytes = 0
         """Appended since the last sync began."""
         self._flushed_at_offset = log.end_offset
@@ -143,6 +154,12 @@ class Partition:
         """Why the partition cannot be used, when it cannot."""
         return self._offline
 
+    def watch(self, watcher: Watcher) -> None:
+        """Tell a reader when there is more to see; what is not yet durable is hurried on."""
+        self.watchers.add(watcher)
+        if self._acks_all is AcksAll.DISK and self.log.synced_offset < self.log.end_offset:
+            self.ask_sync()
+
     def check_epoch(self, current_leader_epoch: int) -> None:
         """Refuse a client whose idea of the leader is not ours; -1 means that it has none."""
         if current_leader_epoch in (NO_EPOCH, self.leader_epoch):
@@ -169,6 +186,18 @@ class Partition:
         self.require_online()
         watermark = self.high_watermark
         return Read(None, watermark, last_stable_offset(watermark, self.log.first_unstable_offset(watermark)), [])
+
+    def end_of_epoch(self, epoch: int) -> EpochStart:
+        """Up to where a leader epoch wrote, with the newest epoch at or below the one that was asked for."""
+        end_offset, latest = self.log.end_offset, self.log.epochs.latest
+        if not 0 <= epoch <= self.leader_epoch:
+            return EpochStart(UNDEFINED_EPOCH, UNDEFINED_OFFSET)
+        if epoch == self.leader_epoch or latest == UNDEFINED_EPOCH:
+            # The present epoch ends where the log does, also while nothing has been written under it.
+            return EpochStart(epoch, end_offset)
+        if epoch > latest:
+            return EpochStart(latest, end_offset)
+        return self.log.epochs.end_offset(epoch, log_end_offset=end_offset)
 
     # --- appending -----------------------------------------------------------------------------------
 
@@ -198,11 +227,14 @@ class Partition:
         if not appended.repeated:
             self._bytes += size
             self._unsynced.total += size
-            if self._acks_all is AcksAll.DISK:
-                self.ask_sync()
-            else:
+            if self._acks_all is not AcksAll.DISK:
                 self._flush_by_policy()
                 self.watchers.wake()
+            elif self.watchers or self._bytes > self._unsynced.bytes_max_per_partition:
+                self.ask_sync()
+            elif not self._sync_asked and not self._sync_timer_set:
+                self._sync_timer_set = True
+                self._scheduler.call_later(UNWATCHED_SYNC_MS, self._sync_by_time)
         return Written(appended, append_time_ms)
 
     def _check_timestamp(self, header: BatchHeader) -> None:
@@ -249,6 +281,11 @@ class Partition:
             self._flush_timer_set = True
             self._scheduler.call_later(config.flush_ms, self._flush_by_time)
 
+    def _sync_by_time(self) -> None:
+        self._sync_timer_set = False
+        if self._offline is None and self.log.synced_offset < self.log.end_offset:
+            self.ask_sync()
+
     def _flush_by_time(self) -> None:
         self._flush_timer_set = False
         if self._offline is None:
@@ -275,15 +312,19 @@ class Partition:
         self._job = None
         if self._offline is not None:
             self._unsynced.total -= self._job_bytes
+            self._tell_idle()
             return
         if fault is not None:
             self._bytes += self._job_bytes
             self.log.fail_sync(job, fault)
             if isinstance(fault, DiskFull):
+                # Asked for while this one was under way: the retry is to begin it, so it counts as not asked.
+                self._sync_asked = False
                 self._durable.fail(PartitionOffline(f"the disk is full: {fault}"))
                 self._scheduler.call_later(RETRY_MS, self.ask_sync)
             else:
                 self._go_offline(fault)
+            self._tell_idle()
             return
         self._unsynced.total -= self._job_bytes
         self.log.complete_sync(job)
@@ -292,10 +333,53 @@ class Partition:
             self.watchers.wake()
         if self._sync_asked:
             self._scheduler.call_soon(self._begin_sync)
+        self._tell_idle()
+
+    # --- upkeep --------------------------------------------------------------------------------------
+
+    def delete_records(self, before_offset: int, done: Done) -> None:
+        """Raise the log start to an offset, at most the high watermark; a lower one than it is changes nothing."""
+        self.require_online()
+        if self._config.log.compact and not self._config.log.delete:
+            raise PolicyViolation("records of a topic that is only compacted cannot be deleted; write tombstones")
+        if not 0 <= before_offset <= self.high_watermark:
+            raise OffsetOutOfRange(f"offset {before_offset}, the high watermark is {self.high_watermark}")
+        # Done also where there is nothing to raise: an earlier try may have failed to make it durable.
+        self.run(self.log.delete_records(max(before_offset, self.log.log_start_offset)), done)
+
+    def run(self, job: Job, done: Done) -> None:
+        """Run a job on the log's files off this thread. One after the other: two of them may write one file."""
+        self._upkeep.append((job, done))
+        if len(self._upkeep) == 1:
+            self._syncs.submit(job, self._ran)
+
+    def _ran(self, fault: StorageFault | None) -> None:
+        _, done = self._upkeep.popleft()
+        if self._upkeep:
+            self._syncs.submit(self._upkeep[0][0], self._ran)
+        done(fault)
+        self._tell_idle()
 
     @property
-    def is_syncing(self) -> bool:
-        return self._job is not None
+    def is_busy(self) -> bool:
+        """Whether a job touches the log's files."""
+        return self._job is not None or bool(self._upkeep)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether no job touches the log's files and none is about to."""
+        return not self.is_busy and (self._offline is not None or not self._sync_asked)
+
+    def when_idle(self, told: Callable[[], None]) -> None:
+        """Call back once no job touches the log's files: before they may be taken away."""
+        self._when_idle.append(told)
+        self._tell_idle()
+
+    def _tell_idle(self) -> None:
+        if self._when_idle and not self.is_busy:
+            waiting, self._when_idle = self._when_idle, []
+            for told in waiting:
+                told()
 
     def roll_if_expired(self) -> None:
         """Begin a new segment when all of the active one has outlived `retention.ms`, so that it can go."""

@@ -6,7 +6,7 @@ the records or looks into them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import IntEnum
 from struct import Struct
 from typing import NamedTuple
@@ -47,7 +47,6 @@ _ATTRIBUTES_AT = 21
 _MAX_TIMESTAMP_AT = 35
 _CRC_AT = 17
 _read_header = _HEADER.unpack_from
-_write_prefix = _PREFIX.pack
 _tuple_new = tuple.__new__
 
 
@@ -147,8 +146,8 @@ def check(buffer: Buffer, position: int = 0) -> BatchHeader:
     end = position + header[1] + LOG_OVERHEAD
     if end > len(buffer):
         raise TruncatedBatch(f"the batch needs {header.size} bytes, {len(buffer) - position} are left")
-    with memoryview(buffer) as view, view[position + CRC_START : end] as covered:
-        computed = crc32c(covered)
+    view = buffer if type(buffer) is memoryview else memoryview(buffer)
+    computed = crc32c(view[position + CRC_START : end])
     if computed != header[4]:
         raise CorruptBatch(f"checksum {computed:#010x}, the batch at offset {header[0]} says {header[4]:#010x}")
     return header
@@ -169,9 +168,8 @@ def walk(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, BatchHeader]]
         position = following
 
 
-def prefix(*, base_offset: int, length: int, leader_epoch: int) -> bytes:
-    """The first 16 bytes of a batch, to be written in place of the ones that came."""
-    return _write_prefix(base_offset, length, leader_epoch)
+prefix: Callable[[int, int, int], bytes] = _PREFIX.pack
+"""The first 16 bytes of a batch (base offset, length, leader epoch), to be written instead of those that came."""
 
 
 def restamp(batch: bytearray | memoryview, *, base_offset: int, leader_epoch: int, position: int = 0) -> None:

@@ -165,7 +165,9 @@ class OsFile:
         return self._size
 
     def append(self, parts: Sequence[Buffer]) -> None:
-        total = sum(map(len, parts))
+        total = 0
+        for part in parts:
+            total += len(part)
         try:
             written = os.writev(self._descriptor, parts if len(parts) <= PARTS_MAX else parts[:PARTS_MAX])
             if written != total:

@@ -27,9 +27,9 @@ from ottla.storage.log_config import SEGMENT_BYTES_MAX, LogConfig
 from ottla.storage.producer_replay import aborted_in, producers_at, remove_snapshots, replay_batch
 from ottla.storage.recovery import EPOCHS_FILE, SYNC_FAILED_FILE, Recovery, RecoveryReport
 from ottla.storage.removal import RemovalJob, write_log_start
-from ottla.storage.rolling import roll_is_due
+from ottla.storage.rolling import roll_after_ms, roll_is_due
 from ottla.storage.scan import FoundBatch
-from ottla.storage.segment import SNAPSHOT_SUFFIX, Segment, file_name
+from ottla.storage.segment import LOOK_FIRST, SNAPSHOT_SUFFIX, Segment, file_name
 from ottla.storage.segments import LogSlice, Segments, TimestampOffset
 from ottla.storage.swap import SwapJob
 from ottla.storage.sync import PendingSync, SyncJob, seal_segments
@@ -53,7 +53,7 @@ class Log:
         self._disk = disk
         self.directory = directory
         self._clock = clock
-        self.config = config
+        self._config = config
         opened = Recovery(disk, directory, config, now_ms=clock.now_ms()).run()
         self._segments = Segments(opened.segments)
         self.epochs = opened.epochs
@@ -66,6 +66,7 @@ class Log:
         """Everything below this offset survives a power loss."""
         self._pending = PendingSync()
         self._compaction = CompactionTurn()
+        self._epoch = self.epochs.latest
         self._failure: BaseException | None = None
         self._closed = False
 
@@ -73,6 +74,16 @@ class Log:
     def open(cls, disk: Disk, directory: str, *, config: LogConfig, clock: Clock) -> Log:
         """Open the log in a directory, which is made if it is missing, and recover it if it was not closed."""
         return cls(disk, directory, config=config, clock=clock)
+
+    @property
+    def config(self) -> LogConfig:
+        """The settings; new ones count from the next append on."""
+        return self._config
+
+    @config.setter
+    def config(self, config: LogConfig) -> None:
+        self._config = config
+        self._segments.active.roll_after_ms = LOOK_FIRST
 
     # --- facts ---------------------------------------------------------------------------------------
 
@@ -102,12 +113,11 @@ class Log:
             self._require_open()
         if header is None:
             header = check(batch)
-        size = header.length + LOG_OVERHEAD
-        delta = header.last_offset_delta
-        if size != len(batch) or header.record_count != delta + 1:
+        length, delta, producer_id = header.length, header.last_offset_delta, header.producer_id
+        if length + LOG_OVERHEAD != len(batch) or header.record_count != delta + 1:
             raise InvalidBatch(f"{len(batch)} bytes are not one batch of {header.record_count} contiguous records")
         marker: Marker | None = None
-        if header.producer_id >= 0:
+        if producer_id >= 0:
             if header.is_control:
                 marker = parse_marker(batch, checked=True)
                 if marker is not None:
@@ -118,18 +128,12 @@ class Log:
                     return Appended(repeated.first_offset, repeated.last_offset, True)
         first = self.end_offset
         last = first + delta
-        self._write(
-            [
-                prefix(base_offset=first, length=header.length, leader_epoch=leader_epoch),
-                memoryview(batch)[PREFIX_SIZE:],
-            ],
-            header,
-            first=first,
-            last=last,
-        )
-        if leader_epoch > self.epochs.latest:
+        stamped: list[Buffer] = [prefix(first, length, leader_epoch), memoryview(batch)[PREFIX_SIZE:]]
+        self._write(stamped, header, first=first, last=last)
+        if leader_epoch != self._epoch:
             self._pending.epochs_changed |= self.epochs.assign(leader_epoch, start_offset=first)
-        if header.producer_id >= 0:
+            self._epoch = leader_epoch
+        if producer_id >= 0:
             if marker is not None:
                 self._note_aborted(self.producers.replay_marker(header, marker, offset=first))
             elif not header.is_control:
@@ -156,20 +160,17 @@ class Log:
 
     def _write(self, parts: list[Buffer], header: BatchHeader, *, first: int, last: int) -> None:
         size = header.length + LOG_OVERHEAD
+        newest_ms = header.max_timestamp
         active = self._segments.active
-        if (
-            self._closed
-            or active.seal is not None
-            or roll_is_due(active, header, self.config, last_offset=last, clock=self._clock)
-        ):
-            active = self._make_room(active, size=size, first=first, last=last)
+        if active.size + size > self._config.segment_bytes or newest_ms > active.roll_after_ms:
+            active = self._make_room(active, header, first=first, last=last)
         try:
             active.file.append(parts)
         except StorageFault as error:
             if not isinstance(error, DiskFull):
                 self.fail(error)
             raise
-        active.note_append(header, base_offset=first, last_offset=last, size=size)
+        active.note_append(first, last, newest_ms=newest_ms, size=size)
         self.end_offset = last + 1
 
     def _note_aborted(self, transaction: AbortedTransaction | None) -> None:
@@ -178,17 +179,19 @@ class Log:
 
     # --- segments ------------------------------------------------------------------------------------
 
-    def _make_room(self, active: Segment, *, size: int, first: int, last: int) -> Segment:
+    def _make_room(self, active: Segment, header: BatchHeader, *, first: int, last: int) -> Segment:
         """An active segment that can take the batch."""
-        if size > SEGMENT_BYTES_MAX:
-            raise RecordTooLarge(f"a batch of {size} bytes, a segment holds {SEGMENT_BYTES_MAX} at most")
+        if header.size > SEGMENT_BYTES_MAX:
+            raise RecordTooLarge(f"a batch of {header.size} bytes, a segment holds {SEGMENT_BYTES_MAX} at most")
         if active.seal is not None:
             self._unseal(active)
-        if active.size:
+        if active.size and roll_is_due(active, header, self._config, last_offset=last, clock=self._clock):
             # After a gap too wide for an index entry, the new segment must begin with the batch itself.
             base_offset = self.end_offset if last - self.end_offset <= OFFSET_DELTA_MAX else first
             self._roll_to(base_offset)
-        return self._segments.active
+        active = self._segments.active
+        active.roll_after_ms = roll_after_ms(active, self._config, last_offset=last)
+        return active
 
     def roll(self) -> None:
         """Begin a new segment, unless the active one is empty."""
@@ -217,7 +220,7 @@ class Log:
             self._disk,
             self.directory,
             base_offset,
-            interval_bytes=self.config.index_interval_bytes,
+            interval_bytes=self._config.index_interval_bytes,
             now_ms=self._clock.now_ms(),
             aborted_of=lambda segment: aborted_in(self._disk, self.directory, self.segments, segment),
         )
@@ -241,7 +244,7 @@ class Log:
             self.directory,
             end_offset=self.end_offset,
             active=self._segments.active.file if self.end_offset != self.synced_offset else None,
-            epochs=self._epochs_file(),
+            epochs=self._epochs_file,
             now_ms=self._clock.now_ms(),
         )
 
@@ -376,7 +379,7 @@ class Log:
         self._require_open()
         count = retention.expired(
             self._segments.facts(),
-            self.config,
+            self._config,
             now_ms=self._clock.now_ms(),
             log_bytes=self.size,
             below_offset=below_offset,
@@ -438,6 +441,7 @@ class Log:
     def _forget_beyond(self, offset: int) -> None:
         """After a truncation: epochs, snapshots and producers know nothing beyond `offset`."""
         self.epochs.truncate_end(offset)
+        self._epoch = self.epochs.latest
         write_atomically(self._disk, *self._epochs_file())
         remove_snapshots(self._disk, self.directory, beyond=offset)
         self.producers = producers_at(self._disk, self.directory, self.segments, offset)
@@ -449,7 +453,7 @@ class Log:
         self._require_open()
         return self._compaction.plan(
             self._segments,
-            self.config,
+            self._config,
             now_ms=self._clock.now_ms(),
             first_unstable_offset=self.first_unstable_offset(high_watermark),
             high_watermark=high_watermark,
@@ -473,7 +477,7 @@ class Log:
 
     def expire_producers(self) -> int:
         """Forget producers that have been silent for `producer.id.expiration.ms`; returns how many."""
-        return self.producers.expire(now_ms=self._clock.now_ms(), expiration_ms=self.config.producer_id_expiration_ms)
+        return self.producers.expire(now_ms=self._clock.now_ms(), expiration_ms=self._config.producer_id_expiration_ms)
 
     def release(self) -> None:
         """Let go of descriptors and indexes of sealed segments; they come back at the next use."""

@@ -8,7 +8,10 @@ from ottla.clock import Clock
 from ottla.records.batch import LOG_OVERHEAD, OFFSET_DELTA_MAX, BatchHeader
 from ottla.storage.log_config import LogConfig
 from ottla.storage.offset_index import ENTRY_BYTES
-from ottla.storage.segment import Segment
+from ottla.storage.segment import LOOK_FIRST, Segment
+
+_OFFSETS_NEAR_END = 1 << 30
+"""No batch reaches this far, so the check of offsets can wait until this few are left."""
 
 
 def roll_is_due(active: Segment, header: BatchHeader, config: LogConfig, *, last_offset: int, clock: Clock) -> bool:
@@ -25,6 +28,16 @@ def roll_is_due(active: Segment, header: BatchHeader, config: LogConfig, *, last
     # Time counts by the records' own clock, so that replaying old data makes the same segments again.
     waited_ms = header.max_timestamp - began_ms if began_ms >= 0 else clock.now_ms() - active.created_ms
     return waited_ms > config.segment_ms - _jitter_ms(active, config)
+
+
+def roll_after_ms(active: Segment, config: LogConfig, *, last_offset: int) -> int:
+    """Up to which timestamp batches need no closer look, as long as they fit; `LOOK_FIRST` when each does."""
+    began_ms = active.rolling_timestamp_ms()
+    offsets_left = OFFSET_DELTA_MAX - (last_offset - active.base_offset)
+    index_is_full = len(active.indexes.offsets) * ENTRY_BYTES >= config.segment_index_bytes
+    if began_ms is None or began_ms < 0 or offsets_left < _OFFSETS_NEAR_END or index_is_full:
+        return LOOK_FIRST
+    return began_ms + config.segment_ms - _jitter_ms(active, config)
 
 
 def _jitter_ms(segment: Segment, config: LogConfig) -> int:

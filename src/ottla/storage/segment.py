@@ -30,6 +30,8 @@ SNAPSHOT_SUFFIX = ".snapshot"
 DATA_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_SUFFIX, ABORTED_SUFFIX)
 """What a segment is made of, beside its seal."""
 
+LOOK_FIRST = -2
+"""Smaller than any timestamp: every batch needs a closer look before it is appended."""
 LOOKUP_BYTES = 8192
 """Read at once when a batch is looked for: an index interval, usually, and the header after it."""
 
@@ -69,6 +71,7 @@ class Segment:
         "first_timestamp_ms",
         "max_timestamp_ms",
         "max_timestamp_offset",
+        "roll_after_ms",
         "seal",
         "size",
     )
@@ -91,6 +94,8 @@ class Segment:
         self.first_timestamp_ms: int | None = None
         self.created_ms = now_ms
         self.seal: Seal | None = None
+        self.roll_after_ms = LOOK_FIRST
+        """A batch with a timestamp beyond this may need a new segment: see `rolling`."""
 
     def __repr__(self) -> str:
         state = "sealed" if self.seal else "open"
@@ -118,6 +123,7 @@ class Segment:
     def adopt(self, found: Seal) -> None:
         """Trust what a seal says of the files."""
         self.seal = found
+        self.roll_after_ms = LOOK_FIRST
         self.size = found.log_bytes
         self.end_offset = found.end_offset
         self.max_timestamp_ms = found.max_timestamp_ms
@@ -129,6 +135,7 @@ class Segment:
     def adopt_scan(self, indexes: SegmentIndexes, *, size: int, end_offset: int) -> None:
         """Take over what a scan of the file found."""
         self.seal = None
+        self.roll_after_ms = LOOK_FIRST
         self.size = size
         self.end_offset = end_offset
         self._tail = (-1, -1)
@@ -158,16 +165,20 @@ class Segment:
 
     # --- writing -----------------------------------------------------------------------------------
 
-    def note_append(self, header: BatchHeader, *, base_offset: int, last_offset: int, size: int) -> None:
+    def note_append(self, base_offset: int, last_offset: int, *, newest_ms: int, size: int) -> None:
         """The file has grown by one batch."""
+        indexes = self._indexes
+        assert indexes is not None, "only a segment that was opened for writing grows"
         position = self.size
-        assert self._indexes is not None, "only a segment that was opened for writing grows"
-        self._indexes.note(position=position, last_offset=last_offset, max_timestamp_ms=header.max_timestamp)
-        if header.max_timestamp > self.max_timestamp_ms:
-            self.max_timestamp_ms = header.max_timestamp
-            self.max_timestamp_offset = last_offset
+        if newest_ms > self.max_timestamp_ms:
+            self.max_timestamp_ms = indexes.max_timestamp_ms = newest_ms
+            self.max_timestamp_offset = indexes.max_timestamp_offset = last_offset
+        if position - indexes.indexed_at > indexes.interval_bytes:
+            indexes.note(position=position, last_offset=last_offset, max_timestamp_ms=newest_ms)
+            # The index may be full now.
+            self.roll_after_ms = LOOK_FIRST
         if self.first_timestamp_ms is None:
-            self.first_timestamp_ms = header.max_timestamp
+            self.first_timestamp_ms = newest_ms
         self.size = position + size
         self.end_offset = last_offset + 1
         self._tail = (base_offset, position)

@@ -6,7 +6,7 @@ interpreter), and the loop completes it. A job holds everything it needs: it nev
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -119,14 +119,14 @@ class PendingSync:
         *,
         end_offset: int,
         active: File | None,
-        epochs: tuple[str, bytes],
+        epochs: Callable[[], tuple[str, bytes]],
         now_ms: int,
     ) -> SyncJob | None:
         """A job that takes all of it along, or None when there is nothing to do."""
         assert self.job is None, "a sync is under way"
         if not (active or self._rolled or self.epochs_changed or self.names_changed):
             return None
-        small_files = [*self._snapshots, epochs] if self.epochs_changed else self._snapshots
+        small_files = [*self._snapshots, epochs()] if self.epochs_changed else self._snapshots
         self.job = SyncJob(
             disk=disk,
             directory=directory,

@@ -1,0 +1,65 @@
+"""Prints, in one run, how many times as fast as others the foundation is.
+
+python -m bench                 every row, under a minute
+python -m bench codec append    only these parts
+python -m bench --write         also writes docs/benchmarks/foundation.md
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+from bench import append, building, codec, columns, page
+from bench.turns import Comparison, Row, compare
+from ottla.records import kernel
+from scripts import machine
+
+PARTS = {"codec": codec.comparisons, "columns": columns.comparisons, "building": building.comparisons}
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "benchmarks" / "foundation.md"
+PEERS = ("kio", "kafka-python", "aiokafka", "pyarrow", "msgspec", "fastcrc")
+
+
+def main() -> int:
+    """Measure what was asked for, print the page, and store it if told to."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description="Ours against others, in turns.")
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, "append", []], help="which parts; all when left out")
+    parser.add_argument("--rounds", type=int, default=5, help="turns of each side, at least 3")
+    parser.add_argument("--turn-ms", type=int, default=100, help="how long one turn takes, about")
+    parser.add_argument("--directory", type=Path, default=PAGE.parents[2] / ".cache" / "bench", help="a real disk")
+    parser.add_argument("--write", action="store_true", help=f"store the page in {PAGE.name}")
+    options = parser.parse_args()
+    if options.rounds < 3:
+        parser.error("fewer than 3 rounds say nothing")
+
+    rows: list[Row] = []
+    chosen = options.parts or [*PARTS, "append"]
+    with append.workplace(options.directory) as directory:
+        comparisons: list[Comparison] = []
+        for part in chosen:
+            comparisons += append.comparisons(directory) if part == "append" else PARTS[part]()
+        for comparison in comparisons:
+            print(f"measuring {comparison.what}, {comparison.settings} ...", file=sys.stderr, flush=True)
+            rows += compare(comparison, rounds=options.rounds, turn_ms=options.turn_ms)
+        notes = [append.describe_disk(directory), f"compiled kernel: {'yes' if kernel.AVAILABLE else 'no'}"]
+
+    text = page.render(
+        rows,
+        machine=machine.describe(),
+        versions=machine.versions(*PEERS),
+        taken=datetime.now(UTC),
+        rounds=options.rounds,
+        notes=notes,
+    )
+    print(text)
+    if options.write:
+        PAGE.parent.mkdir(parents=True, exist_ok=True)
+        PAGE.write_text(text, encoding="utf-8")
+        print(f"Written: docs/benchmarks/{PAGE.name}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

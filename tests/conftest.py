@@ -1,0 +1,114 @@
+"""Fixtures that every part of the test suite may use, and the report after the last test."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import settings
+
+from tests.peers import kafka
+from tests.report import Report, collect
+
+_DIRECTORY = pytest.StashKey[Path]()
+_OWNED = pytest.StashKey[tempfile.TemporaryDirectory[str]]()
+
+# The suite gives the same answer every time; the long run looks in new places.
+settings.register_profile("suite", deadline=None, derandomize=True, database=None)
+settings.register_profile("long", deadline=None, max_examples=2_000, print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "suite"))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--report-to", metavar="PATH", help="also write the report after the last test to this file")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the directory that all processes of this run share."""
+    given = getattr(config, "workerinput", {}).get("report_directory")
+    if given is None:
+        config.stash[_OWNED] = tempfile.TemporaryDirectory(prefix="ottla-report-")
+        given = config.stash[_OWNED].name
+    config.stash[_DIRECTORY] = Path(given)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell a worker process of xdist where the shared directory is."""
+    node.workerinput["report_directory"] = str(node.config.stash[_DIRECTORY])
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whatever asks for Kafka's jars or a Java needs the peers, whether or not it says so."""
+    for item in items:
+        if {"java", "kafka_jars"} & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.peers)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Print what the tests reported, one section after the other."""
+    sections = collect(config.stash[_DIRECTORY])
+    for section, lines in sections.items():
+        terminalreporter.section(section)
+        for line in lines:
+            terminalreporter.write_line(line)
+    target = config.getoption("--report-to")
+    if target:
+        text = "\n\n".join("\n".join([section, *lines]) for section, lines in sections.items())
+        Path(target).write_text(text, encoding="utf-8")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    owned = config.stash.get(_OWNED, None)
+    if owned is not None:
+        owned.cleanup()
+
+
+@pytest.fixture(scope="session")
+def report_lines(pytestconfig: pytest.Config) -> Report:
+    """Where a test puts lines and counts that are printed after the last test."""
+    return Report(pytestconfig.stash[_DIRECTORY])
+
+
+@pytest.fixture(scope="session")
+def shared_directory(pytestconfig: pytest.Config) -> Path:
+    """A directory that all processes of this test run share; gone when the run ends."""
+    directory = pytestconfig.stash[_DIRECTORY] / "shared"
+    directory.mkdir(exist_ok=True)
+    return directory
+
+
+def _missing(reason: kafka.PeerMissing) -> None:
+    """Skip, or fail where the run has been told that the peers must be there."""
+    if os.environ.get("REQUIRE_PEERS") == "1":
+        pytest.fail(f"REQUIRE_PEERS=1, but {reason}", pytrace=False)
+    pytest.skip(str(reason))
+
+
+@pytest.fixture(scope="session")
+def java() -> Path:
+    """The Java binary that runs Kafka's tools."""
+    try:
+        return kafka.java()
+    except kafka.PeerMissing as reason:
+        _missing(reason)
+        raise
+
+
+@pytest.fixture(scope="session")
+def kafka_jars(java: Path, pytestconfig: pytest.Config) -> Path:
+    """The directory of Apache Kafka's jars; `java -cp '<it>/*'` runs its tools."""
+    capture = pytestconfig.pluginmanager.getplugin("capturemanager")
+
+    def say(line: str) -> None:
+        with capture.global_and_fixture_disabled():
+            print(f"\n{line}", flush=True)
+
+    try:
+        return kafka.jars(say)
+    except kafka.PeerMissing as reason:
+        _missing(reason)
+        raise
