@@ -1,3 +1,86 @@
-"""Ottla: a Kafka-compatible event-streaming platform in Python, with pipelines on Spark."""
+"""Ottla: a Kafka-compatible event-streaming platform in Python, with pipelines on Spark.
+
+What stands here is loaded at first use: importing the package loads no broker, no event loop and no Arrow.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ottla.client.blocking.admin import Admin as Admin
+    from ottla.client.blocking.client import Client as Client
+    from ottla.client.blocking.client import connect as connect
+    from ottla.client.blocking.consumer import Consumer as Consumer
+    from ottla.client.blocking.producer import Producer as Producer
+    from ottla.client.client import AsyncClient as AsyncClient
+    from ottla.client.client import connect_async as connect_async
+    from ottla.client.values import NewRecord as NewRecord
+    from ottla.client.values import OffsetSpec as OffsetSpec
+    from ottla.client.values import Record as Record
+    from ottla.client.values import RecordPosition as RecordPosition
+    from ottla.client.values import TopicPartition as TopicPartition
 
 __version__ = "0.1.0"
+
+_HOMES = {
+    "ottla.client.blocking.client": ("Client", "connect"),
+    "ottla.client.blocking.producer": ("Producer",),
+    "ottla.client.blocking.consumer": ("Consumer",),
+    "ottla.client.blocking.admin": ("Admin",),
+    "ottla.client.client": ("AsyncClient", "connect_async"),
+    "ottla.client.producer": ("AsyncProducer",),
+    "ottla.client.consumer": ("AsyncConsumer",),
+    "ottla.client.admin": ("AsyncAdmin",),
+    "ottla.client.values": ("NO_OFFSET", "NewRecord", "OffsetSpec", "Record", "RecordPosition", "TopicPartition"),
+    "ottla.client.errors": (
+        "BufferFull",
+        "ClientClosed",
+        "ConcurrentUse",
+        "DeliveryTimedOut",
+        "GroupsNotSupported",
+        "InvalidSetting",
+        "NetworkException",
+        "NoBrokerReachable",
+        "NoGroup",
+        "PartlySent",
+        "RequestTimedOut",
+        "UnsupportedVersion",
+    ),
+    "ottla.errors": (
+        "InvalidConfig",
+        "InvalidPartitionCount",
+        "InvalidRecord",
+        "InvalidReplicationFactor",
+        "InvalidTopicName",
+        "OffsetOutOfRange",
+        "OttlaError",
+        "PartitionNotFound",
+        "RecordTooLarge",
+        "Refusal",
+        "TopicExists",
+        "TopicNotFound",
+    ),
+    "ottla.error_codes": ("ErrorCode",),
+    "ottla.embedded": ("open", "open_async"),
+}
+"""Where each public name lives."""
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = ["__version__"]
+__all__ += list(_HOME_OF)
+
+
+def __getattr__(name: str) -> object:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found: object = getattr(import_module(home), name)
+    # Kept, so that the next look-up does not come here.
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

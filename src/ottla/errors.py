@@ -148,6 +148,12 @@ class InvalidFetchSessionEpoch(Refusal):
     code = ErrorCode.INVALID_FETCH_SESSION_EPOCH
 
 
+class FetchSessionTopicIdError(Refusal):
+    """A fetch session goes by topic names and its next fetch by ids, or the reverse; the client begins a new one."""
+
+    code = ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+
+
 class InvalidRequest(Refusal):
     """A request that contradicts itself."""
 
@@ -218,6 +224,24 @@ class InvalidReplicaAssignment(Refusal):
     """An assignment of partitions to brokers that cannot be."""
 
     code = ErrorCode.INVALID_REPLICA_ASSIGNMENT
+
+
+class NoReassignment(Refusal):
+    """There is no move of this partition to call off."""
+
+    code = ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+
+
+class PolicyViolation(Refusal):
+    """Well formed, but against the topic's own policy."""
+
+    code = ErrorCode.POLICY_VIOLATION
+
+
+class UnsupportedVersion(Refusal):
+    """Something that this version of the request cannot ask for."""
+
+    code = ErrorCode.UNSUPPORTED_VERSION
 
 
 class TopicDeletionDisabled(Refusal):

@@ -7,12 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from uuid import UUID
 
-from ottla.broker.broker import CLEAN_FILE, Broker
+from ottla.broker.broker import Broker
 from ottla.broker.deadlines import Deadlines
 from ottla.broker.fetch_sessions import FetchSessions
 from ottla.broker.handlers import HANDLERS
 from ottla.broker.handlers.api_versions import announced
 from ottla.broker.housekeeping import Compactor, Housekeeping
+from ottla.broker.producer_ids import ProducerIds
 from ottla.broker.services import Services
 from ottla.clock import Clock
 from ottla.config import Settings
@@ -24,7 +25,7 @@ from ottla.partitions.hosted import HostedPartitions
 from ottla.partitions.sync_pool import SyncRunner
 from ottla.scheduler import Scheduler
 from ottla.storage.disk import Disk
-from ottla.storage.layout import DataDirectory
+from ottla.storage.layout import CLEAN_FILE, DataDirectory
 
 _SESSION_IDS = 2**31 - 1
 _logger = logging.getLogger(__name__)
@@ -96,15 +97,14 @@ def _start(directory: DataDirectory, settings: Settings, world: World, restore: 
             first_id=world.new_id().int % _SESSION_IDS + 1,
             sessions_max=configs.integer("max.incremental.fetch.session.cache.slots"),
         ),
+        producer_ids=ProducerIds(catalog),
         syncs=world.syncs,
         disk=world.disk,
         directory=directory,
         new_id=world.new_id,
         announced=announced(list(HANDLERS)),
     )
-    housekeeping = Housekeeping(
-        partitions, catalog, scheduler=world.scheduler, syncs=world.syncs, compactor=world.compactor
-    )
+    housekeeping = Housekeeping(partitions, catalog, scheduler=world.scheduler, compactor=world.compactor)
     housekeeping.start()
     return Broker(services, restored.store, housekeeping)
 

@@ -22,9 +22,7 @@ from ottla.protocol.headers import RequestHeader, UnsupportedRequest
 from ottla.protocol.messages import response_class
 from ottla.protocol.messages.api_versions import ApiVersionsResponse
 from ottla.protocol.schema import Message
-
-CLEAN_FILE = "ottla.clean"
-"""Stands in the data directory after a clean stop, until the next start."""
+from ottla.storage.layout import CLEAN_FILE
 
 _logger = logging.getLogger(__name__)
 

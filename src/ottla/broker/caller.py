@@ -19,3 +19,5 @@ class Caller(NamedTuple):
     """What this caller is told to connect to: the address it has reached us at, unless another is set."""
     host: str = "in-process"
     client_id: str | None = None
+    takes_ranges: bool = False
+    """Whether responses to it may hold ranges of files in the place of records; a socket's may."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ottla.errors import FetchSessionIdNotFound, InvalidFetchSessionEpoch
+from ottla.errors import FetchSessionIdNotFound, FetchSessionTopicIdError, InvalidFetchSessionEpoch
 from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, PartitionData
 
 NO_SESSION = 0
@@ -46,10 +46,12 @@ class _Remembered:
 class FetchSession:
     """The partitions that one client follows."""
 
-    __slots__ = ("_partitions", "epoch", "session_id", "used_ms")
+    __slots__ = ("_partitions", "by_id", "epoch", "session_id", "used_ms")
 
-    def __init__(self, session_id: int, now_ms: int) -> None:
+    def __init__(self, session_id: int, *, now_ms: int, by_id: bool) -> None:
         self.session_id = session_id
+        self.by_id = by_id
+        """Whether the client names topics by their ids."""
         self.epoch = INITIAL_EPOCH + 1
         """What the next request has to say."""
         self.used_ms = now_ms
@@ -107,14 +109,14 @@ class FetchSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def open(self, request: FetchRequest, *, now_ms: int) -> FetchSession | None:
+    def open(self, request: FetchRequest, *, now_ms: int, by_id: bool) -> FetchSession | None:
         """The session of a request, brought up to date; None when the request stands for itself alone."""
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             if request.session_id != NO_SESSION:
                 self._sessions.pop(request.session_id, None)
             if request.session_epoch == FINAL_EPOCH:
                 return None
-            return self._create(request, now_ms)
+            return self._create(request, now_ms=now_ms, by_id=by_id)
         session = self._sessions.get(request.session_id)
         if session is None:
             raise FetchSessionIdNotFound(f"fetch session {request.session_id} is not known here")
@@ -122,16 +124,22 @@ class FetchSessions:
             raise InvalidFetchSessionEpoch(
                 f"fetch session {session.session_id}: epoch {request.session_epoch} came, {session.epoch} was due"
             )
+        if by_id != session.by_id:
+            raise FetchSessionTopicIdError(f"fetch session {session.session_id}: names and ids of topics are mixed")
         session.epoch = 1 if session.epoch == EPOCH_MAX else session.epoch + 1
         session.used_ms = now_ms
         self._sessions.move_to_end(session.session_id)
         session.take(request)
+        if not len(session):
+            # Nothing is left to remember: the client begins anew when it wants something.
+            del self._sessions[session.session_id]
+            return None
         return session
 
-    def _create(self, request: FetchRequest, now_ms: int) -> FetchSession | None:
+    def _create(self, request: FetchRequest, *, now_ms: int, by_id: bool) -> FetchSession | None:
         if not request.topics or not self._make_room(now_ms):
             return None
-        session = FetchSession(self._next_id, now_ms)
+        session = FetchSession(self._next_id, now_ms=now_ms, by_id=by_id)
         self._next_id = 1 if self._next_id == EPOCH_MAX else self._next_id + 1
         self._sessions[session.session_id] = session
         session.take(request)

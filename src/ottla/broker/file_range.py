@@ -30,10 +30,10 @@ class FileRange:
         return self.file.read(position=self.position, size=self.size)
 
 
-def records_of(found: LogSlice | None) -> bytes | FileRange:
-    """What stands for records in a response: empty, small and read, or a range."""
+def records_of(found: LogSlice | None, *, as_range: bool) -> bytes | FileRange:
+    """What stands for records in a response: empty, read, or a range where that is wanted and worth it."""
     if found is None:
         return b""
-    if found.size <= INLINE_BYTES_MAX:
+    if not as_range or found.size <= INLINE_BYTES_MAX:
         return found.read()
     return FileRange(found.file, position=found.position, size=found.size)

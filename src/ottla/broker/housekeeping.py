@@ -7,6 +7,7 @@ files are removed by the pool, compaction runs in a process of its own.
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 
@@ -14,7 +15,6 @@ from ottla.errors import OttlaError, StorageFault
 from ottla.metadata.catalog import Catalog
 from ottla.partitions.hosted import HostedPartitions
 from ottla.partitions.partition import Partition
-from ottla.partitions.sync_pool import SyncRunner
 from ottla.scheduler import Scheduler, Timer
 from ottla.storage.compaction import CompactionResult
 from ottla.storage.compaction_plan import CompactionPlan
@@ -39,15 +39,15 @@ class Housekeeping:
         catalog: Catalog,
         *,
         scheduler: Scheduler,
-        syncs: SyncRunner,
         compactor: Compactor | None,
     ) -> None:
         self._partitions = partitions
         self._catalog = catalog
         self._scheduler = scheduler
-        self._syncs = syncs
         self._compactor = compactor
         self._compacting = False
+        self._to_compact: deque[Partition] = deque()
+        """Whose turn comes in the pass that is under way."""
         self._timers: dict[str, Timer] = {}
         self._stopped = False
 
@@ -88,7 +88,7 @@ class Housekeeping:
         job = partition.log.apply_retention(below_offset=partition.high_watermark)
         if job is not None:
             _logger.info("%s: %d segments have expired", partition.log.directory, len(job.segments))
-            self._syncs.submit(job, partial(_report, partition))
+            partition.run(job, partial(_report, partition))
 
     # --- compaction ----------------------------------------------------------------------------------
 
@@ -100,40 +100,48 @@ class Housekeeping:
             or not self._catalog.broker_configs().boolean("log.cleaner.enable")
         ):
             return
-        for (topic, index), partition in self._partitions:
-            if partition.offline is None and partition.config.log.compact:
-                try:
-                    planned = partition.log.plan_compaction(high_watermark=partition.high_watermark)
-                except OttlaError as error:
-                    _logger.error("compaction of %s-%d: %s", topic, index, error)
-                    continue
-                if planned is not None:
-                    self._compacting = True
-                    self._compactor(partition.log.directory, planned, partial(self._compacted, partition, planned))
-                    return
+        # Everybody has a turn in each pass, so that one that fails again and again does not keep the others waiting.
+        self._to_compact = deque(partition for _, partition in self._partitions if partition.config.log.compact)
+        self._compact_next()
+
+    def _compact_next(self) -> None:
+        while self._to_compact and self._compactor is not None and not self._stopped:
+            partition = self._to_compact.popleft()
+            if partition.offline is not None:
+                continue
+            try:
+                planned = partition.log.plan_compaction(high_watermark=partition.high_watermark)
+            except OttlaError as error:
+                _logger.error("compaction of %s: %s", partition.log.directory, error)
+                continue
+            if planned is not None:
+                self._compacting = True
+                self._compactor(partition.log.directory, planned, partial(self._compacted, partition, planned))
+                return
+        self._compacting = False
 
     def _compacted(self, partition: Partition, planned: CompactionPlan, outcome: CompactionResult | OttlaError) -> None:
-        self._compacting = False
-        if isinstance(outcome, OttlaError):
-            _logger.error("compaction of %s: %s", partition.log.directory, outcome)
-            return
-        if partition.offline is not None or self._stopped:
-            return
+        job: SwapJob | None = None
         try:
-            job = partition.log.install_compaction(planned, outcome)
+            if isinstance(outcome, OttlaError):
+                raise outcome
+            if partition.offline is None and not self._stopped:
+                job = partition.log.install_compaction(planned, outcome)
         except OttlaError as error:
             _logger.error("compaction of %s: %s", partition.log.directory, error)
-            return
-        if job is not None:
-            self._syncs.submit(job, partial(self._swapped, partition, job))
+        if job is None:
+            self._compact_next()
+        else:
+            partition.run(job, partial(self._swapped, partition, job))
 
     def _swapped(self, partition: Partition, job: SwapJob, fault: StorageFault | None) -> None:
         if fault is not None:
             partition.fail(fault)
         elif partition.offline is None:
             partition.log.complete_compaction(job)
-            # There may be more to do at once.
-            self._compact()
+            # There may be more to do in it; the others come first.
+            self._to_compact.append(partition)
+        self._compact_next()
 
     # --- what failed -----------------------------------------------------------------------------------
 

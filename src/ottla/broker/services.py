@@ -8,6 +8,7 @@ from uuid import UUID
 
 from ottla.broker.deadlines import Deadlines
 from ottla.broker.fetch_sessions import FetchSessions
+from ottla.broker.producer_ids import ProducerIds
 from ottla.clock import Clock
 from ottla.metadata.catalog import Catalog
 from ottla.partitions.hosted import HostedPartitions
@@ -29,6 +30,7 @@ class Services:
     clock: Clock
     deadlines: Deadlines
     fetch_sessions: FetchSessions
+    producer_ids: ProducerIds
     syncs: SyncRunner
     disk: Disk
     directory: DataDirectory

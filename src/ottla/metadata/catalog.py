@@ -38,6 +38,8 @@ from ottla.metadata.changes import (
     RemoveTopic,
     RemoveUnfinished,
     Topic,
+    Unfinished,
+    Work,
     decode_all,
     encode,
 )
@@ -281,23 +283,30 @@ class Catalog:
 
         self._wish(_Wish(decide, lambda error: done(error or given)))
 
-    def placed(self, topic_id: UUID, done: Done[None]) -> None:
-        """The directories of a topic's new partitions are there; until then a crash lets them be made again."""
-        self._finish(topic_id, done)
+    def placed(self, topic_id: UUID, done: Done[None], *, end: int | None = None) -> None:
+        """The directories of a topic's new partitions are there; until then a crash lets them be made again.
+
+        With `end`, those of the partitions below it: the topic may have grown, or been deleted, meanwhile.
+        """
+
+        def is_done(work: Unfinished) -> bool:
+            return end is None or (work.work is Work.PLACE and work.end <= end)
+
+        self._finish(topic_id, done, is_done)
 
     def removed(self, topic_id: UUID, done: Done[None]) -> None:
         """The directories of a deleted topic are gone."""
-        self._finish(topic_id, done)
+        self._finish(topic_id, done, lambda work: True)
 
     def close(self) -> None:
         """Listen to the store no more. What is under way may still become durable, but nobody is told."""
         self._end_watch()
         self._listeners.clear()
 
-    def _finish(self, topic_id: UUID, done: Done[None]) -> None:
+    def _finish(self, topic_id: UUID, done: Done[None], is_done: Callable[[Unfinished], bool]) -> None:
         def decide(image: Image) -> list[Change]:
-            known = (self.node_id, topic_id) in image.unfinished
-            return [RemoveUnfinished(self.node_id, topic_id)] if known else []
+            work = image.unfinished.get((self.node_id, topic_id))
+            return [] if work is None or not is_done(work) else [RemoveUnfinished(self.node_id, topic_id)]
 
         self._wish(_Wish(decide, done))
 

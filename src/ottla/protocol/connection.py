@@ -30,6 +30,7 @@ from ottla.protocol.headers import (
     response_header_version,
 )
 from ottla.protocol.messages import request_class, response_class
+from ottla.protocol.readers import TrailingBytes
 from ottla.protocol.schema import Message
 from ottla.protocol.wire import Buffer
 
@@ -98,7 +99,12 @@ class ServerConnection:
         sequence = self._next_request
         self._next_request += 1
         header, start = read_request_header(body)
-        message = decode(request_class(header.api_key), header.api_version, body, start=start)
+        try:
+            message = decode(request_class(header.api_key), header.api_version, body, start=start)
+        except TrailingBytes as error:
+            # Kafka does not look, and librdkafka relies on that: it leaves three stray bytes in a Metadata request
+            # for all topics.
+            message = error.message
         return Request(header, message, sequence)
 
     def respond(self, request: Request, response: Message) -> list[Buffer]:

@@ -31,6 +31,14 @@ M = TypeVar("M", bound=Message)
 Reader = Callable[[wire.Buffer, int], M]
 
 
+class TrailingBytes(ProtocolError):
+    """More bytes came than the message has; the message itself is whole."""
+
+    def __init__(self, complaint: str, message: Message) -> None:
+        super().__init__(complaint)
+        self.message = message
+
+
 def reader(message: type[M], version: int) -> Reader[M]:
     """The function that reads this version of a message; made once, then kept.
 
@@ -89,6 +97,7 @@ class _Source:
         self._run: list[tuple[str, str]] = []
         self.names: dict[str, Any] = {
             "ProtocolError": ProtocolError,
+            "TrailingBytes": TrailingBytes,
             "struct_error": struct_error,
             "read_long_varint": wire.read_long_varint,
             "read_long_text": wire.read_long_compact_text if self._flexible else wire.read_long_text,
@@ -113,7 +122,8 @@ class _Source:
             "    except (IndexError, UnicodeDecodeError, struct_error) as cause:\n"
             f"        raise ProtocolError(f'{self.title}: {{cause}}') from cause\n"
             "    if p != end:\n"
-            f"        raise ProtocolError(f'{self.title}: {{end - p}} bytes are left over')\n"
+            f"        complaint = f'{self.title}: {{end - p}} bytes are left over'\n"
+            "        raise TrailingBytes(complaint, message) if p < end else ProtocolError(complaint)\n"
             "    return message\n"
         )
 

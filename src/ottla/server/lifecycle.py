@@ -24,6 +24,7 @@ from ottla.storage.disk import OsDisk
 
 DRAIN_S = 10.0
 """How long a stop waits for unanswered requests: long polls end by themselves before that."""
+SETTLE_CHECK_S = 0.002
 GC_THRESHOLDS = (50_000, 20, 1_000)
 """Rarely: what lives long is frozen, and requests leave no cycles."""
 
@@ -91,6 +92,11 @@ class Server:
         self.broker.stop()
         await self._listener.drain(DRAIN_S)
         loop = asyncio.get_running_loop()
+        # acks=1 is answered before its sync: one may be under way, and ask for the next when it ends.
+        deadline = loop.time() + DRAIN_S
+        partitions = self.broker.services.partitions
+        while not all(partition.is_settled for _, partition in partitions) and loop.time() < deadline:
+            await asyncio.sleep(SETTLE_CHECK_S)
         await loop.run_in_executor(None, self._syncs.close)
         # What the threads have posted last is completed before anything is closed.
         await asyncio.sleep(0)

@@ -20,6 +20,7 @@ RECEIVE_BYTES = 1 << 20
 LOOK_AGAIN_MS = 2
 """How soon connections that wait for shared room are looked at again."""
 IDLE_CHECK_MS = 10_000
+"""How often idle connections are looked for, unless `connections.max.idle.ms` is shorter than that."""
 
 _logger = logging.getLogger(__name__)
 
@@ -105,10 +106,9 @@ class Listener:
                 self._kept[session] = kept_bytes
             else:
                 self._kept.pop(session, None)
-        # The largest holder may always go on, or all would wait for each other.
-        too_much = self._kept_total > self.limits.in_flight_bytes_max and kept_bytes < max(
-            self._kept.values(), default=0
-        )
+        # The largest holder may always go on, or all would wait for each other; so may whoever holds nothing, or
+        # a few requests that never end would stop everybody.
+        too_much = self._kept_total > self.limits.in_flight_bytes_max and 0 < kept_bytes < max(self._kept.values())
         if not (too_much or self._unsynced.too_many):
             return False
         if not self._waiting:
@@ -133,9 +133,10 @@ class Listener:
             session.look_again()
 
     def _check_idle(self) -> None:
-        self._idle_timer = self._loop.call_later(IDLE_CHECK_MS / 1000, self._check_idle)
         if self.limits.idle_ms_max < 0:
             return
+        check_ms = min(IDLE_CHECK_MS, self.limits.idle_ms_max // 2 + 1)
+        self._idle_timer = self._loop.call_later(check_ms / 1000, self._check_idle)
         oldest = self.now_ms() - self.limits.idle_ms_max
         for session in tuple(self._sessions):
             if session.active_ms < oldest and session.is_idle:

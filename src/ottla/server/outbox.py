@@ -42,12 +42,20 @@ class _ColdRead:
 class Outbox:
     """The queue of one connection."""
 
-    __slots__ = ("_fail", "_is_full", "_parts", "_position", "_reading", "_runner", "_transport")
+    __slots__ = ("_fail", "_has_room", "_is_full", "_parts", "_position", "_reading", "_runner", "_transport")
 
-    def __init__(self, transport: asyncio.WriteTransport, runner: SyncRunner, fail: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        transport: asyncio.WriteTransport,
+        runner: SyncRunner,
+        fail: Callable[[str], None],
+        has_room: Callable[[], None],
+    ) -> None:
+        """`fail` is told when a file cannot be read, `has_room` when a thread's read may have emptied the queue."""
         self._transport = transport
         self._runner = runner
         self._fail = fail
+        self._has_room = has_room
         self._parts: deque[Part] = deque()
         self._position = 0
         self._is_full = False
@@ -116,6 +124,8 @@ class Outbox:
                 return
             self._sent(part, job.data)
             self.go_on()
+            if self.is_idle:
+                self._has_room()
 
         self._runner.submit(job, done)
 

@@ -18,6 +18,7 @@ from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.connection import Request, ServerConnection
 from ottla.protocol.headers import UnsupportedRequest
 from ottla.protocol.schema import Message
+from ottla.protocol.wire import Buffer
 from ottla.server.outbox import Outbox, Part
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ IN_FLIGHT_MAX = 256
 WRITE_BYTES_MAX = 1 << 20
 """What the transport may hold unsent; beyond that nothing is read from files for it."""
 
+_TAKEN = Message()
 _logger = logging.getLogger(__name__)
 
 
@@ -43,6 +45,7 @@ class Session(asyncio.BufferedProtocol):
         self._received = 0
         self._settled = 0
         self._is_reading = True
+        self._is_stopping = False
         self._closing = False
         self.active_ms = listener.now_ms()
 
@@ -55,8 +58,10 @@ class Session(asyncio.BufferedProtocol):
         peer = transport.get_extra_info("peername") or ("unknown", 0)
         local = transport.get_extra_info("sockname") or ("unknown", 0)
         self._peer = f"{peer[0]}:{peer[1]}"
-        self._caller = Caller(self._listener.advertised or Address(local[0], local[1]), host=str(peer[0]))
-        self._outbox = Outbox(transport, self._listener.reads, self.close)
+        self._caller = Caller(
+            self._listener.advertised or Address(local[0], local[1]), host=str(peer[0]), takes_ranges=True
+        )
+        self._outbox = Outbox(transport, self._listener.reads, self.close, self._balance)
         refusal = self._listener.admit(self)
         if refusal is not None:
             self.close(refusal)
@@ -68,15 +73,26 @@ class Session(asyncio.BufferedProtocol):
         self._received += nbytes
         if self._closing:
             return
-        try:
-            for request in self._connection.receive(self._listener.receive_buffer[:nbytes]):
-                self._serve(request)
-        except UnsupportedRequest as error:
-            self._refuse(error)
-        except ProtocolError as error:
-            self.close(f"not a request: {error}")
+        data: Buffer | None = self._listener.receive_buffer[:nbytes]
+        while data is not None:
+            data = self._take(data)
         self._flush()
         self._balance()
+
+    def _take(self, data: Buffer) -> Buffer | None:
+        """Serve the requests that these bytes complete; returns what to go on with when one was refused."""
+        try:
+            for request in self._connection.receive(data):
+                self._serve(request)
+        except UnsupportedRequest as error:
+            if error.api_key == ApiKey.API_VERSIONS:
+                self._out += self._connection.respond_unsupported(error, self._broker.refuse_version())
+                # The connection has kept what came behind the refused request.
+                return b""
+            self.close(str(error))
+        except ProtocolError as error:
+            self.close(f"not a request: {error}")
+        return None
 
     def eof_received(self) -> bool:
         return False
@@ -108,7 +124,9 @@ class Session(asyncio.BufferedProtocol):
             self._out += self._connection.respond_nothing(request)
         elif type(response) is Pending:
             self._pending.add(response)
-            response.then(partial(self._complete, request, response))
+            # What waits holds the request's place only: its records are in the log, and their buffer is not ours.
+            waiting = Request(request.header, _TAKEN, request.sequence)
+            response.then(partial(self._complete, waiting, response))
         else:
             self._out += self._connection.respond(request, response)  # type: ignore[arg-type]
 
@@ -119,12 +137,6 @@ class Session(asyncio.BufferedProtocol):
             return
         self._out += self._connection.respond(request, response)
         self._listener.flush_soon(self)
-
-    def _refuse(self, error: UnsupportedRequest) -> None:
-        if error.api_key == ApiKey.API_VERSIONS:
-            self._out += self._connection.respond_unsupported(error, self._broker.refuse_version())
-        else:
-            self.close(str(error))
 
     def flush(self) -> None:
         """Send what has been answered, and read on if that made room."""
@@ -149,7 +161,8 @@ class Session(asyncio.BufferedProtocol):
         unanswered = self._received - self._settled
         limits = self._listener.limits
         should_read = (
-            in_flight < IN_FLIGHT_MAX
+            not self._is_stopping
+            and in_flight < IN_FLIGHT_MAX
             and (not in_flight or unanswered < limits.in_flight_bytes_per_connection)
             and self._outbox.is_idle
             and not self._listener.must_wait(self, self._connection.bytes_kept)
@@ -172,13 +185,16 @@ class Session(asyncio.BufferedProtocol):
 
     def stop_reading(self) -> None:
         """Take no more requests; those that came are still answered."""
-        if not self._closing and self._is_reading:
-            self._is_reading = False
-            self._transport.pause_reading()
+        self._is_stopping = True
+        self._balance()
+        for pending in tuple(self._pending):
+            pending.hurry()
 
     def close(self, reason: str | None = None) -> None:
-        """End the connection; what was handed to the transport is still sent."""
+        """End the connection; what has been answered is still sent, unless the client does not take it."""
         if not self._closing:
+            if self._outbox.is_idle:
+                self._flush()
             self._closing = True
             if reason is not None:
                 _logger.warning("connection from %s closed: %s", self._peer, reason)

@@ -7,10 +7,27 @@ from types import MappingProxyType
 from typing import Any
 
 from ottla.broker.caller import Caller
+from ottla.broker.handlers.alter_configs import alter_configs
+from ottla.broker.handlers.alter_partition_reassignments import alter_partition_reassignments
 from ottla.broker.handlers.api_versions import api_versions
+from ottla.broker.handlers.create_partitions import create_partitions
+from ottla.broker.handlers.create_topics import create_topics
+from ottla.broker.handlers.delete_records import delete_records
+from ottla.broker.handlers.delete_topics import delete_topics
+from ottla.broker.handlers.describe_cluster import describe_cluster
+from ottla.broker.handlers.describe_configs import describe_configs
+from ottla.broker.handlers.describe_log_dirs import describe_log_dirs
+from ottla.broker.handlers.describe_producers import describe_producers
+from ottla.broker.handlers.describe_quorum import describe_quorum
+from ottla.broker.handlers.describe_topic_partitions import describe_topic_partitions
+from ottla.broker.handlers.elect_leaders import elect_leaders
 from ottla.broker.handlers.fetch import fetch
+from ottla.broker.handlers.incremental_alter_configs import incremental_alter_configs
+from ottla.broker.handlers.init_producer_id import init_producer_id
 from ottla.broker.handlers.list_offsets import list_offsets
+from ottla.broker.handlers.list_partition_reassignments import list_partition_reassignments
 from ottla.broker.handlers.metadata import metadata
+from ottla.broker.handlers.offset_for_leader_epoch import offset_for_leader_epoch
 from ottla.broker.handlers.produce import produce
 from ottla.broker.pending import Pending
 from ottla.broker.services import Services
@@ -31,5 +48,22 @@ HANDLERS: Mapping[ApiKey, Handler] = MappingProxyType(
         ApiKey.LIST_OFFSETS: list_offsets,
         ApiKey.METADATA: metadata,
         ApiKey.API_VERSIONS: api_versions,
+        ApiKey.CREATE_TOPICS: create_topics,
+        ApiKey.DELETE_TOPICS: delete_topics,
+        ApiKey.DELETE_RECORDS: delete_records,
+        ApiKey.INIT_PRODUCER_ID: init_producer_id,
+        ApiKey.OFFSET_FOR_LEADER_EPOCH: offset_for_leader_epoch,
+        ApiKey.DESCRIBE_CONFIGS: describe_configs,
+        ApiKey.ALTER_CONFIGS: alter_configs,
+        ApiKey.DESCRIBE_LOG_DIRS: describe_log_dirs,
+        ApiKey.CREATE_PARTITIONS: create_partitions,
+        ApiKey.ELECT_LEADERS: elect_leaders,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS: incremental_alter_configs,
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS: alter_partition_reassignments,
+        ApiKey.LIST_PARTITION_REASSIGNMENTS: list_partition_reassignments,
+        ApiKey.DESCRIBE_QUORUM: describe_quorum,
+        ApiKey.DESCRIBE_CLUSTER: describe_cluster,
+        ApiKey.DESCRIBE_PRODUCERS: describe_producers,
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS: describe_topic_partitions,
     }
 )

@@ -34,12 +34,15 @@ Asked = tuple[FetchKey, FetchPartition]
 
 def fetch(request: FetchRequest, version: int, caller: Caller, services: Services) -> FetchResponse | Pending:
     try:
-        session = services.fetch_sessions.open(request, now_ms=services.clock.now_ms())
+        by_id = version >= TOPIC_ID_VERSION_MIN
+        session = services.fetch_sessions.open(request, now_ms=services.clock.now_ms(), by_id=by_id)
     except Refusal as error:
         return FetchResponse(error_code=error.code)
     is_incremental = session is not None and request.session_epoch > 0
     asked = session.asked() if session is not None else list(asked_for(request))
-    poll = FetchPoll(request, version, services, session, asked, is_incremental=is_incremental)
+    poll = FetchPoll(
+        request, version, services, session, asked, is_incremental=is_incremental, takes_ranges=caller.takes_ranges
+    )
     return poll.answer()
 
 
@@ -56,6 +59,7 @@ class FetchPoll:
         "_request",
         "_services",
         "_session",
+        "_takes_ranges",
         "_timer",
         "_version",
         "_waking",
@@ -71,7 +75,9 @@ class FetchPoll:
         asked: Sequence[Asked],
         *,
         is_incremental: bool,
+        takes_ranges: bool,
     ) -> None:
+        self._takes_ranges = takes_ranges
         self._request = request
         self._version = version
         self._services = services
@@ -92,14 +98,14 @@ class FetchPoll:
         request = self._request
         if request.max_wait_ms <= 0 or self._bytes >= request.min_bytes or self._has_error or not self._asked:
             return self._response(results)
-        self._pending = Pending(self._stop)
+        self._pending = Pending(self._stop, on_hurry=self._finish)
         self._timer = self._services.scheduler.call_later(request.max_wait_ms, self._finish)
         for key, _ in self._asked:
             try:
                 partition = self._find(key)
             except Refusal:
                 continue
-            partition.watchers.add(self)
+            partition.watch(self)
             self._watched.append(partition)
         return self._pending
 
@@ -179,7 +185,7 @@ class FetchPoll:
             ]
             if committed_only
             else None,
-            records=records_of(found.slice),  # type: ignore[arg-type]
+            records=records_of(found.slice, as_range=self._takes_ranges),  # type: ignore[arg-type]
         )
 
     def _response(self, results: list[tuple[FetchKey, PartitionData]]) -> FetchResponse:

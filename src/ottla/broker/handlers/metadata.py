@@ -1,8 +1,9 @@
 """Metadata, versions 0-13: brokers, topics, and who leads what.
 
-Null topics mean all, an empty list none (in version 0 an empty list means all). Topics can be asked for by
-id from version 10 on. Topics that are missing are made when client and broker allow it; the response then
-waits until they are there. Authorised operations are not told: there is no authorisation yet.
+Null topics mean all, an empty list none (in version 0 an empty list means all). Ids are told from version 10
+on, and topics can be asked for by id from version 12 on. Topics that are missing are made when client and broker
+allow it, but for Ottla's own; the response then waits until they are there. Authorised operations are not told:
+there is no authorisation yet.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from ottla.broker.caller import Caller
 from ottla.broker.pending import Pending
 from ottla.broker.services import Services
 from ottla.error_codes import ErrorCode
-from ottla.errors import OttlaError, Refusal, TopicExists
+from ottla.errors import InvalidRequest, InvalidTopicName, OttlaError, Refusal, TopicExists
 from ottla.metadata.changes import Topic
 from ottla.metadata.internal_topics import is_internal
 from ottla.metadata.topics import NewTopic
@@ -27,6 +28,10 @@ from ottla.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from ottla.protocol.schema import NO_UUID
+from ottla.storage.layout import is_topic_name
+
+BY_ID_VERSION_MIN = 12
+"""Before, a topic in the response must have a name."""
 
 
 def metadata(request: MetadataRequest, version: int, caller: Caller, services: Services) -> MetadataResponse | Pending:
@@ -34,10 +39,16 @@ def metadata(request: MetadataRequest, version: int, caller: Caller, services: S
     if asked is None or (version == 0 and not asked):
         topics = [_told(topic, services) for topic in services.catalog.image.topics.values()]
         return _response(topics, caller, services)
+    if version < BY_ID_VERSION_MIN and any(entry.name is None or entry.topic_id != NO_UUID for entry in asked):
+        return _refuse_ids(asked, caller, services)
     missing = [
         entry.name
         for entry in asked
-        if entry.name and entry.topic_id == NO_UUID and entry.name not in services.catalog.image.topics
+        if entry.name
+        and entry.topic_id == NO_UUID
+        and entry.name not in services.catalog.image.topics
+        # Made by default settings, these would lose what they are to hold.
+        and not is_internal(entry.name)
     ]
     may_create = request.allow_auto_topic_creation and services.catalog.broker_configs().boolean(
         "auto.create.topics.enable"
@@ -82,11 +93,19 @@ def _find(entry: MetadataRequestTopic, services: Services, refused: dict[str, Ot
         name = entry.name or ""
         if name in refused:
             raise refused[name]
+        if not is_topic_name(name):
+            raise InvalidTopicName(f"{name!r} is no name for a topic")
         return _told(image.topic(name), services)
     except OttlaError as error:
         code = error.code if isinstance(error, Refusal) else ErrorCode.UNKNOWN_SERVER_ERROR
         name_told = entry.name if entry.topic_id == NO_UUID else None
         return MetadataResponseTopic(error_code=code, name=name_told, topic_id=entry.topic_id)
+
+
+def _refuse_ids(asked: Sequence[MetadataRequestTopic], caller: Caller, services: Services) -> MetadataResponse:
+    code = InvalidRequest.code
+    topics = [MetadataResponseTopic(error_code=code, name=entry.name or "", topic_id=entry.topic_id) for entry in asked]
+    return _response(topics, caller, services)
 
 
 def _told(topic: Topic, services: Services) -> MetadataResponseTopic:

@@ -14,7 +14,7 @@ from ottla.broker.caller import Caller
 from ottla.broker.pending import Pending
 from ottla.broker.services import Services
 from ottla.error_codes import ErrorCode
-from ottla.errors import InvalidRecord, InvalidTransactionState, Refusal, UnsupportedCompression
+from ottla.errors import InvalidRecord, InvalidTimestamp, InvalidTransactionState, Refusal, UnsupportedCompression
 from ottla.partitions.partition import Partition
 from ottla.partitions.watermarks import AcksAll
 from ottla.protocol.messages.produce import (
@@ -24,7 +24,7 @@ from ottla.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from ottla.records.batch import BatchHeader, Buffer, check
+from ottla.records.batch import BatchHeader, Buffer, TimestampType, check
 from ottla.records.compression import Codec
 from ottla.records.reader import spans, unpack
 
@@ -82,8 +82,8 @@ def _append(partition: Partition, data: PartitionProduceData, version: int) -> P
     )
 
 
-_PLAIN = 0x0B
-"""The bits of the codecs that every version knows (0 to 3) and of the timestamp's type."""
+_PLAIN = 0x03
+"""The bits of the codecs that every version knows (0 to 3)."""
 
 
 def _check_unusual(partition: Partition, records: Buffer, header: BatchHeader, version: int) -> None:
@@ -92,6 +92,8 @@ def _check_unusual(partition: Partition, records: Buffer, header: BatchHeader, v
         raise InvalidRecord("control batches are the broker's to write")
     if header.is_transactional:
         raise InvalidTransactionState("transactions are not available on this broker")
+    if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
+        raise InvalidTimestamp("a producer stamps records with CreateTime; LogAppendTime is the broker's to set")
     if header.record_count < 1:
         raise InvalidRecord("a batch without records")
     if header.codec > Codec.ZSTD:
