@@ -226,10 +226,10 @@ def test_flush_messages_and_flush_ms_sync_the_page_cache_policy_too(stage: Stage
     partition = stage.partition(replace(OS, flush_messages=3, flush_ms=1_000))
     put(partition, batch())
     put(partition, batch())
-    stage.settle()
+    stage.scheduler.run()
     assert partition.log.synced_offset == 0
     put(partition, batch())
-    stage.settle()
+    stage.scheduler.run()
     assert partition.log.synced_offset == 3
     put(partition, batch())
     stage.scheduler.advance(999)
@@ -292,7 +292,7 @@ def test_a_sync_without_space_fails_those_who_wait_and_is_tried_again(stage: Sta
     partition.when_durable(1, waiter)
     stage.disk.fail_next("append", ".index", errno.ENOSPC)
     stage.disk.fail_next("append", ".timeindex", errno.ENOSPC)
-    stage.settle()
+    stage.scheduler.run()
     assert [type(word) for word in waiter.words] == [PartitionOffline]
     assert partition.high_watermark == 0
     stage.scheduler.advance(RETRY_MS)

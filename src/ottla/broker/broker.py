@@ -74,6 +74,7 @@ class Broker:
 def _refused(api_key: ApiKey, error: Refusal) -> Message:
     """An error for the whole request, for the APIs whose response has a place for it."""
     response = response_class(api_key)
+    assert "error_code" in response.__struct_fields__, f"{api_key.name} answers each part by itself"
     fields: dict[str, Any] = {"error_code": error.code}
     if "error_message" in response.__struct_fields__:
         fields["error_message"] = str(error)

@@ -148,6 +148,8 @@ class FetchSessions:
     def _make_room(self, now_ms: int) -> bool:
         if len(self._sessions) < self._sessions_max:
             return True
+        if not self._sessions:
+            return False
         oldest = next(iter(self._sessions.values()))
         if now_ms - oldest.used_ms < IDLE_MS_MIN:
             return False

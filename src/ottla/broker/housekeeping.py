@@ -20,6 +20,8 @@ from ottla.storage.compaction import CompactionResult
 from ottla.storage.compaction_plan import CompactionPlan
 from ottla.storage.swap import SwapJob
 
+OPEN_MS = 50
+"""How often one more partition is opened that no client has used since the start."""
 REOPEN_MS = 10_000
 """How often a partition that went offline is tried again."""
 
@@ -56,6 +58,7 @@ class Housekeeping:
         self._again("retention", "log.retention.check.interval.ms", self._apply_retention)
         self._again("compaction", "log.cleaner.backoff.ms", self._compact)
         self._timers["reopen"] = self._scheduler.call_later(REOPEN_MS, self._reopen)
+        self._timers["open"] = self._scheduler.call_later(OPEN_MS, self._open_next)
 
     def stop(self) -> None:
         """End them."""
@@ -142,6 +145,12 @@ class Housekeeping:
             # There may be more to do in it; the others come first.
             self._to_compact.append(partition)
         self._compact_next()
+
+    # --- what nobody has used yet ---------------------------------------------------------------------
+
+    def _open_next(self) -> None:
+        if not self._stopped and self._partitions.open_next():
+            self._timers["open"] = self._scheduler.call_later(OPEN_MS, self._open_next)
 
     # --- what failed -----------------------------------------------------------------------------------
 

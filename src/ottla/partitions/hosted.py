@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
@@ -131,6 +132,8 @@ class HostedPartitions:
         self._by_name: dict[tuple[str, int], Partition] = {}
         self._by_id: dict[tuple[bytes, int], Partition] = {}
         self._failed: dict[tuple[str, int], PartitionOffline] = {}
+        self._tried: set[tuple[str, int]] = set()
+        """What `open_next` has come to."""
         self._placing: dict[UUID, _Placing] = {}
         self._when_placed: dict[UUID, list[Callable[[OttlaError | None], None]]] = {}
         self._work: dict[str, deque[_Task]] = {}
@@ -224,6 +227,22 @@ class HostedPartitions:
             except Refusal as error:
                 _logger.warning("%s", error)
             progress(done + 1, len(wanted))
+
+    def open_next(self) -> bool:
+        """Open one partition that nobody has used yet; false when there is none left to try.
+
+        Retention and compaction look at open partitions, so after a clean start all are opened by and by.
+        """
+        for topic in self._catalog.image.topics.values():
+            for index in range(len(topic.partitions)):
+                key = (topic.name, index)
+                if key in self._by_name or key in self._tried:
+                    continue
+                self._tried.add(key)
+                with suppress(Refusal):
+                    self._open(topic, index)
+                return True
+        return False
 
     def reopen_failed(self) -> None:
         """Try again what could not be opened, or went offline, since: a disk may be back."""

@@ -321,7 +321,9 @@ class Partition:
                 # Asked for while this one was under way: the retry is to begin it, so it counts as not asked.
                 self._sync_asked = False
                 self._durable.fail(PartitionOffline(f"the disk is full: {fault}"))
-                self._scheduler.call_later(RETRY_MS, self.ask_sync)
+                # The timer that would sync unasked is taken to be set, so that this one comes in its place.
+                self._sync_timer_set = True
+                self._scheduler.call_later(RETRY_MS, self._sync_by_time)
             else:
                 self._go_offline(fault)
             self._tell_idle()

@@ -1,8 +1,9 @@
 """Produce, versions 3-13: append record batches.
 
 Each partition gets one batch; the answer for each stands by itself. With acks=all the response waits until
-every batch is on disk, or the timeout has passed. Versions 0-2 are announced for old clients' sake and
-refused by closing the connection. Transactions are not there yet: a transactional batch is refused.
+every batch is on disk, or the timeout has passed. A topic that is missing is made where the broker allows it.
+Versions 0-2 are announced for old clients' sake and refused by closing the connection. Transactions are not
+there yet: a transactional batch is refused.
 """
 
 from __future__ import annotations
@@ -14,7 +15,16 @@ from ottla.broker.caller import Caller
 from ottla.broker.pending import Pending
 from ottla.broker.services import Services
 from ottla.error_codes import ErrorCode
-from ottla.errors import InvalidRecord, InvalidTimestamp, InvalidTransactionState, Refusal, UnsupportedCompression
+from ottla.errors import (
+    InvalidRecord,
+    InvalidTimestamp,
+    InvalidTransactionState,
+    Refusal,
+    TopicNotFound,
+    UnsupportedCompression,
+)
+from ottla.metadata.internal_topics import is_internal
+from ottla.metadata.topics import NewTopic
 from ottla.partitions.partition import Partition
 from ottla.partitions.watermarks import AcksAll
 from ottla.protocol.messages.produce import (
@@ -56,6 +66,8 @@ def produce(
                     wait = wait or _Wait(services, request.timeout_ms)
                     wait.add(partition, answers, len(answers))
             except Refusal as error:
+                if type(error) is TopicNotFound:
+                    _create(topic.name, services)
                 answer = _refused(data.index, error)
             answers.append(answer)
         topics.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers))
@@ -64,6 +76,12 @@ def produce(
     if wait is not None:
         return wait.respond(topics)
     return ProduceResponse(responses=topics)
+
+
+def _create(topic: str, services: Services) -> None:
+    """Make a missing topic where that is allowed; the client hears that it is missing, and tries again."""
+    if services.catalog.broker_configs().boolean("auto.create.topics.enable") and not is_internal(topic):
+        services.catalog.create_topics([NewTopic(topic)], lambda outcomes: None)
 
 
 def _append(partition: Partition, data: PartitionProduceData, version: int) -> PartitionProduceResponse:
