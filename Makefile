@@ -22,9 +22,9 @@ setup: ## Make .venv, install the locked packages, build the kernel, see to Java
 	@sh scripts/setup.sh dev
 	@sh scripts/peers.sh
 
-run: ## Open a log, append to it, read it back
+run: ## Start a broker, produce and consume live, say how to connect
 	@sh scripts/setup.sh core
-	@$(python) examples/first_log.py
+	@$(python) examples/live.py $(ARGS)
 
 check: ## Format, lint, types, import contracts, tidiness, fast tests; before each commit
 	@sh scripts/setup.sh dev

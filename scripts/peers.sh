@@ -1,6 +1,7 @@
 #!/bin/sh
-# Java 17 and Maven, with which tests fetch and run Apache Kafka's own tools. Installed when missing and
-# possible (root and apt), else one line says what to install and the tests that need them are skipped.
+# What the tests against other programs need: Java 17 and Maven, with which they fetch and run Apache Kafka's own
+# tools, kcat, and Node with npm for kafkajs. Installed when missing and possible (root and apt), else one line says
+# what to install and the tests that need it are skipped.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -13,15 +14,20 @@ has_java() {
 }
 
 missing=""
-has_java || missing="openjdk-17-jre-headless"
-command -v mvn >/dev/null || missing="${missing:+$missing }maven"
+need() { missing="${missing:+$missing }$1"; }
+has_java || need openjdk-17-jre-headless
+command -v mvn >/dev/null || need maven
+command -v kcat >/dev/null || need kcat
+command -v node >/dev/null || need nodejs
+command -v npm >/dev/null || need npm
 [ -z "$missing" ] && exit 0
 
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-    echo "ottla: installing $missing, for the tests against Apache Kafka"
-    # Newer Debians have no Java 17; any later one does as well.
+    echo "ottla: installing $missing, for the tests against other programs"
     # shellcheck disable=SC2086
     scripts/apt.sh $missing && exit 0
-    scripts/apt.sh default-jre-headless maven && exit 0
+    # Newer Debians have no Java 17; any later one does as well.
+    # shellcheck disable=SC2046
+    scripts/apt.sh $(echo "$missing" | sed 's/openjdk-17-jre-headless/default-jre-headless/') && exit 0
 fi
-echo "ottla: tests against Apache Kafka need Java 17 or newer and Maven; please install: $missing"
+echo "ottla: some tests need other programs (Java 17 or newer, Maven, kcat, Node); please install: $missing"

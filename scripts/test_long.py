@@ -20,8 +20,16 @@ sys.path.insert(0, str(ROOT))
 
 from scripts import machine  # noqa: E402  (the path has to be set first)
 
-COUNTS = {"CRASH_SEEDS": "5000", "FUZZ_CASES": "1000000", "HYPOTHESIS_PROFILE": "long"}
-PEERS = ("kio", "kafka-python", "aiokafka", "pyarrow", "hypothesis", "pytest")
+COUNTS = {
+    "CRASH_SEEDS": "5000",
+    "FUZZ_CASES": "1000000",
+    "HYPOTHESIS_PROFILE": "long",
+    "KILL_ROUNDS": "50",
+    "POWER_SEEDS": "3000",
+    "RANDOM_REQUESTS": "200",
+    "SERVER_FUZZ_CONNECTIONS": "20000",
+}
+PEERS = ("kio", "confluent-kafka", "kafka-python", "aiokafka", "pyarrow", "hypothesis", "pytest")
 
 
 def main(arguments: list[str]) -> int:

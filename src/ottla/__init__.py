@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ottla.client.admin import AsyncAdmin as AsyncAdmin
     from ottla.client.blocking.admin import Admin as Admin
     from ottla.client.blocking.client import Client as Client
     from ottla.client.blocking.client import connect as connect
@@ -16,13 +17,43 @@ if TYPE_CHECKING:
     from ottla.client.blocking.producer import Producer as Producer
     from ottla.client.client import AsyncClient as AsyncClient
     from ottla.client.client import connect_async as connect_async
+    from ottla.client.consumer import AsyncConsumer as AsyncConsumer
+    from ottla.client.errors import BufferFull as BufferFull
+    from ottla.client.errors import ClientClosed as ClientClosed
+    from ottla.client.errors import ConcurrentUse as ConcurrentUse
+    from ottla.client.errors import DeliveryTimedOut as DeliveryTimedOut
+    from ottla.client.errors import GroupsNotSupported as GroupsNotSupported
+    from ottla.client.errors import InvalidSetting as InvalidSetting
+    from ottla.client.errors import NetworkException as NetworkException
+    from ottla.client.errors import NoBrokerReachable as NoBrokerReachable
+    from ottla.client.errors import NoGroup as NoGroup
+    from ottla.client.errors import PartlySent as PartlySent
+    from ottla.client.errors import RequestTimedOut as RequestTimedOut
+    from ottla.client.errors import UnsupportedVersion as UnsupportedVersion
+    from ottla.client.producer import AsyncProducer as AsyncProducer
+    from ottla.client.values import NO_OFFSET as NO_OFFSET
     from ottla.client.values import NewRecord as NewRecord
     from ottla.client.values import OffsetSpec as OffsetSpec
     from ottla.client.values import Record as Record
     from ottla.client.values import RecordPosition as RecordPosition
     from ottla.client.values import TopicPartition as TopicPartition
+    from ottla.embedded import open as open  # noqa: A004 - as in `ottla.open`
+    from ottla.embedded import open_async as open_async
+    from ottla.error_codes import ErrorCode as ErrorCode
+    from ottla.errors import InvalidConfig as InvalidConfig
+    from ottla.errors import InvalidPartitionCount as InvalidPartitionCount
+    from ottla.errors import InvalidRecord as InvalidRecord
+    from ottla.errors import InvalidReplicationFactor as InvalidReplicationFactor
+    from ottla.errors import InvalidTopicName as InvalidTopicName
+    from ottla.errors import OffsetOutOfRange as OffsetOutOfRange
+    from ottla.errors import OttlaError as OttlaError
+    from ottla.errors import PartitionNotFound as PartitionNotFound
+    from ottla.errors import RecordTooLarge as RecordTooLarge
+    from ottla.errors import Refusal as Refusal
+    from ottla.errors import TopicExists as TopicExists
+    from ottla.errors import TopicNotFound as TopicNotFound
 
-__version__ = "0.1.0"
+__version__ = "0.1.0.dev0"
 
 _HOMES = {
     "ottla.client.blocking.client": ("Client", "connect"),

@@ -204,6 +204,11 @@ def test_a_frame_that_is_no_request_is_a_protocol_error(body: bytes) -> None:
         list(ServerConnection().receive(struct.pack(">i", len(body)) + body))
 
 
+def test_bytes_behind_a_request_are_ignored() -> None:
+    stream = _raw(ApiKey.METADATA, 12, 9, b"\0" + encode_bytes(METADATA, 12) + b"more")
+    assert [request.message for request in ServerConnection().receive(stream)] == [METADATA]
+
+
 def test_tagged_fields_in_a_header_are_skipped() -> None:
     tags = b"\1\5\2ab"
     stream = _raw(ApiKey.METADATA, 12, 9, tags + encode_bytes(METADATA, 12))

@@ -59,15 +59,16 @@ class Broker:
         self._housekeeping.stop()
 
     def close(self) -> None:
-        """Close everything in order and leave the mark of a clean stop. No sync may be under way."""
+        """Close everything in order and, if all could be, leave the mark of a clean stop. No sync may be under way."""
         services = self.services
-        services.partitions.close()
+        is_clean = services.partitions.close()
         services.catalog.close()
         self._store.close()
-        marker = services.disk.open(f"{services.directory.path}/{CLEAN_FILE}", create=True)
-        marker.sync()
-        marker.close()
-        services.disk.sync_directory(services.directory.path)
+        if is_clean:
+            marker = services.disk.open(f"{services.directory.path}/{CLEAN_FILE}", create=True)
+            marker.sync()
+            marker.close()
+            services.disk.sync_directory(services.directory.path)
         services.directory.close()
 
 

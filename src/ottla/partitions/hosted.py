@@ -265,15 +265,21 @@ class HostedPartitions:
             if node_id == self._catalog.node_id:
                 self._catalog.placed(topic_id, _log_failure)
 
-    def close(self) -> None:
-        """Close every log in order; no sync may be under way."""
+    def close(self) -> bool:
+        """Close every log in order; whether all could be, so that a start need not look. No sync may be under way."""
+        is_clean = True
         for _, partition in self:
             try:
                 partition.close()
+                is_clean = is_clean and partition.offline is None
             except StorageError as error:
-                _logger.error("%s could not be closed in order: %s", partition.log.directory, error)
+                is_clean = False
+                _logger.error(
+                    "%s could not be closed in order, the next start recovers it: %s", partition.log.directory, error
+                )
         self._by_name.clear()
         self._by_id.clear()
+        return is_clean
 
     # --- following the catalog -------------------------------------------------------------------------
 

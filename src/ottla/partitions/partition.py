@@ -121,6 +121,8 @@ class Partition:
         """Appended since the last sync began."""
         self._flushed_at_offset = log.end_offset
         self._offline: Refusal | None = None
+        self._unreadable = ""
+        self._full_at_offset = -1
 
     # --- what is visible -----------------------------------------------------------------------------
 
@@ -159,6 +161,15 @@ class Partition:
         self.watchers.add(watcher)
         if self._acks_all is AcksAll.DISK and self.log.synced_offset < self.log.end_offset:
             self.ask_sync()
+
+    def unreadable(self, fault: StorageError) -> PartitionOffline:
+        """The refusal for a read that met damage. Only that read fails: the rest is served and written on."""
+        reason = f"{self.log.directory} cannot be read there: {fault}"
+        # A consumer asks again and again; that is no news.
+        if reason != self._unreadable:
+            self._unreadable = reason
+            _logger.error("%s", reason)
+        return PartitionOffline(reason)
 
     def check_epoch(self, current_leader_epoch: int) -> None:
         """Refuse a client whose idea of the leader is not ours; -1 means that it has none."""
@@ -220,6 +231,7 @@ class Partition:
         try:
             appended = self.log.append(batch, header, leader_epoch=self.leader_epoch)
         except DiskFull as error:
+            self._say_full(error)
             raise PartitionOffline(f"the disk is full, nothing of the batch was kept: {error}") from error
         except (StorageFault, LogClosed) as error:
             self._go_offline(error)
@@ -236,6 +248,16 @@ class Partition:
                 self._sync_timer_set = True
                 self._scheduler.call_later(UNWATCHED_SYNC_MS, self._sync_by_time)
         return Written(appended, append_time_ms)
+
+    def _say_full(self, error: DiskFull) -> None:
+        """Once, however many producers try again; and again when there was room in between."""
+        if self._full_at_offset != self.log.end_offset:
+            self._full_at_offset = self.log.end_offset
+            _logger.error(
+                "%s: the disk is full (%s); writes are refused until there is room: free some, or shorten retention",
+                self.log.directory,
+                error,
+            )
 
     def _check_timestamp(self, header: BatchHeader) -> None:
         config = self._config
@@ -320,6 +342,7 @@ class Partition:
             if isinstance(fault, DiskFull):
                 # Asked for while this one was under way: the retry is to begin it, so it counts as not asked.
                 self._sync_asked = False
+                self._say_full(fault)
                 self._durable.fail(PartitionOffline(f"the disk is full: {fault}"))
                 # The timer that would sync unasked is taken to be set, so that this one comes in its place.
                 self._sync_timer_set = True

@@ -49,6 +49,9 @@ async def serve(settings: Settings, ready: Callable[[Sequence[Address]], None]) 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
     server = await Server.start(settings)
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
     try:
         ready(server.addresses)
         await stopped.wait()
@@ -82,9 +85,6 @@ class Server:
             broker.stop()
             broker.close()
             raise
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(*GC_THRESHOLDS)
         return cls(broker, listener, syncs, bound)
 
     async def stop(self) -> None:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 IN_FLIGHT_MAX = 256
 """Requests of one connection that may be unanswered; beyond that it is not read."""
+OUT_PARTS_MAX = 256
+"""Answers, or parts of them, that are made before they are sent."""
 WRITE_BYTES_MAX = 1 << 20
 """What the transport may hold unsent; beyond that nothing is read from files for it."""
 
@@ -46,6 +48,7 @@ class Session(asyncio.BufferedProtocol):
         self._settled = 0
         self._is_reading = True
         self._is_stopping = False
+        self._has_requests = False
         self._closing = False
         self.active_ms = listener.now_ms()
 
@@ -73,17 +76,27 @@ class Session(asyncio.BufferedProtocol):
         self._received += nbytes
         if self._closing:
             return
-        data: Buffer | None = self._listener.receive_buffer[:nbytes]
-        while data is not None:
-            data = self._take(data)
-        self._flush()
+        self._go_on(self._listener.receive_buffer[:nbytes])
+
+    def _go_on(self, data: Buffer) -> None:
+        """Serve what these bytes complete, as far as the client takes its answers."""
+        more: Buffer | None = data
+        while more is not None and not self._closing:
+            more = self._take(more)
+            self._flush()
+            if more is not None and not self._outbox.is_idle:
+                self._has_requests = True
+                break
         self._balance()
 
     def _take(self, data: Buffer) -> Buffer | None:
-        """Serve the requests that these bytes complete; returns what to go on with when one was refused."""
+        """Serve requests; returns what to go on with when there may be more that came already."""
         try:
             for request in self._connection.receive(data):
                 self._serve(request)
+                if len(self._out) >= OUT_PARTS_MAX:
+                    # A megabyte of small requests can ask for gigabytes: the rest is kept, and waits for its turn.
+                    return b""
         except UnsupportedRequest as error:
             if error.api_key == ApiKey.API_VERSIONS:
                 self._out += self._connection.respond_unsupported(error, self._broker.refuse_version())
@@ -154,6 +167,10 @@ class Session(asyncio.BufferedProtocol):
     def _balance(self) -> None:
         """Read while there is room for what comes, and stop while there is not."""
         if self._closing:
+            return
+        if self._has_requests and self._outbox.is_idle:
+            self._has_requests = False
+            self._go_on(b"")
             return
         in_flight = self._connection.in_flight
         if not in_flight:

@@ -170,7 +170,7 @@ class Log:
             if not isinstance(error, DiskFull):
                 self.fail(error)
             raise
-        active.note_append(first, last, newest_ms=newest_ms, size=size)
+        active.note_append(base_offset=first, last_offset=last, newest_ms=newest_ms, size=size)
         self.end_offset = last + 1
 
     def _note_aborted(self, transaction: AbortedTransaction | None) -> None:

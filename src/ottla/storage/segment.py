@@ -165,7 +165,7 @@ class Segment:
 
     # --- writing -----------------------------------------------------------------------------------
 
-    def note_append(self, base_offset: int, last_offset: int, *, newest_ms: int, size: int) -> None:
+    def note_append(self, *, base_offset: int, last_offset: int, newest_ms: int, size: int) -> None:
         """The file has grown by one batch."""
         indexes = self._indexes
         assert indexes is not None, "only a segment that was opened for writing grows"

@@ -275,3 +275,8 @@ def test_a_refusal_says_why_from_version_8_on(stage: Stage) -> None:
     refused = produce_request("a", 0, batch(b"x" * 200))
     assert "max.message.bytes is 100" in answer(stage.call(refused, 8)).error_message
     assert answer(stage.call(refused, 7)).error_message is None
+
+
+def test_a_missing_topic_is_made_by_a_produce_where_that_is_allowed(stage: Stage) -> None:
+    assert stage.produce("new").error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert stage.produce("new").error_code == ErrorCode.NONE

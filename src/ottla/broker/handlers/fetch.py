@@ -14,7 +14,7 @@ from ottla.broker.fetch_sessions import FetchKey, FetchSession, asked_for, group
 from ottla.broker.file_range import records_of
 from ottla.broker.pending import Pending
 from ottla.broker.services import Services
-from ottla.errors import Refusal
+from ottla.errors import Refusal, StorageError
 from ottla.partitions.partition import Partition
 from ottla.protocol.messages.fetch import (
     AbortedTransaction,
@@ -157,25 +157,31 @@ class FetchPoll:
     def _read_one(self, key: FetchKey, asked: FetchPartition) -> PartitionData:
         try:
             partition = self._find(key)
-            partition.check_epoch(asked.current_leader_epoch)
-            # The first batch is always given; once there is one, the rest keeps to the limit.
-            room = self._bytes_max - self._bytes
-            bytes_max = min(asked.partition_max_bytes, room) if room > 0 else 0
-            committed_only = self._request.isolation_level == READ_COMMITTED
-            if self._bytes and bytes_max <= 0:
-                found = partition.look(asked.fetch_offset)
-            else:
-                found = partition.read(asked.fetch_offset, bytes_max=bytes_max, committed_only=committed_only)
-                if found.slice is not None and self._bytes and found.slice.size > bytes_max:
-                    # A batch larger than what is left: its turn comes with the next fetch.
-                    found = found._replace(slice=None, aborted=[])
+            try:
+                return self._read_partition(partition, key.partition, asked)
+            except StorageError as fault:
+                raise partition.unreadable(fault) from fault
         except Refusal as error:
             self._has_error = True
             return PartitionData(partition_index=key.partition, error_code=error.code, high_watermark=-1, records=b"")
-        if found.slice is not None:
-            self._bytes += found.slice.size
+
+    def _read_partition(self, partition: Partition, index: int, asked: FetchPartition) -> PartitionData:
+        partition.check_epoch(asked.current_leader_epoch)
+        # The first batch is always given; once there is one, the rest keeps to the limit.
+        room = self._bytes_max - self._bytes
+        bytes_max = min(asked.partition_max_bytes, room) if room > 0 else 0
+        committed_only = self._request.isolation_level == READ_COMMITTED
+        if self._bytes and bytes_max <= 0:
+            found = partition.look(asked.fetch_offset)
+        else:
+            found = partition.read(asked.fetch_offset, bytes_max=bytes_max, committed_only=committed_only)
+            if found.slice is not None and self._bytes and found.slice.size > bytes_max:
+                # A batch larger than what is left: its turn comes with the next fetch.
+                found = found._replace(slice=None, aborted=[])
+        records = records_of(found.slice, as_range=self._takes_ranges)
+        self._bytes += len(records)
         return PartitionData(
-            partition_index=key.partition,
+            partition_index=index,
             high_watermark=found.high_watermark,
             last_stable_offset=found.last_stable_offset,
             log_start_offset=partition.log.log_start_offset,
@@ -185,7 +191,7 @@ class FetchPoll:
             ]
             if committed_only
             else None,
-            records=records_of(found.slice, as_range=self._takes_ranges),  # type: ignore[arg-type]
+            records=records,  # type: ignore[arg-type]
         )
 
     def _response(self, results: list[tuple[FetchKey, PartitionData]]) -> FetchResponse:

@@ -13,7 +13,7 @@ from ottla.broker.caller import Caller
 from ottla.broker.pending import Pending
 from ottla.broker.services import Services
 from ottla.error_codes import ErrorCode
-from ottla.errors import Refusal, UnsupportedVersion
+from ottla.errors import Refusal, StorageError, UnsupportedVersion
 from ottla.partitions.partition import Partition
 from ottla.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -90,7 +90,10 @@ class _Lookup:
             partition.check_epoch(asked.current_leader_epoch)
             if self._version < FIRST_VERSIONS.get(asked.timestamp, 0) or asked.timestamp < EARLIEST_PENDING_UPLOAD:
                 raise UnsupportedVersion(f"timestamp {asked.timestamp} means nothing in version {self._version}")
-            found = self._find(partition, asked.timestamp)
+            try:
+                found = self._find(partition, asked.timestamp)
+            except StorageError as fault:
+                raise partition.unreadable(fault) from fault
         except Refusal as error:
             return ListOffsetsPartitionResponse(partition_index=index, error_code=error.code)
         return ListOffsetsPartitionResponse(

@@ -1,0 +1,31 @@
+"""How a command reaches its server."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from ottla.client.blocking.client import Client
+
+DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+CLIENT_ID = "ottla-cli"
+
+Bootstrap = Annotated[
+    str,
+    typer.Option(
+        "--bootstrap",
+        metavar="HOST:PORT",
+        envvar="OTTLA_BOOTSTRAP",
+        help="A server of the cluster; several with commas.",
+    ),
+]
+
+
+def connected(bootstrap: str) -> Client:
+    """A client for one command. Nothing is sent before the first call that needs it."""
+    # Here, because `serve` must not load the client.
+    import ottla
+
+    return ottla.connect(bootstrap, client_id=CLIENT_ID)

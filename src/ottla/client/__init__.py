@@ -1,0 +1,1 @@
+"""Producer, consumer and admin, async and blocking, for any Kafka-compatible broker."""

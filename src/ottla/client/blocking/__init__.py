@@ -1,0 +1,1 @@
+"""The plain face: the same client for programs without an event loop."""

@@ -1,0 +1,81 @@
+"""The blocking client: makes producers, consumers and admins that reach the same cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from ottla.client.assembly import Assembly, checked_settings
+from ottla.client.blocking.admin import Admin
+from ottla.client.blocking.consumer import Consumer
+from ottla.client.blocking.producer import Producer
+from ottla.client.blocking_transport import BlockingTransport
+from ottla.client.settings import ClientSettings, parse_addresses
+from ottla.client.transport import IN_PROCESS, InProcessBroker, InProcessTransport
+
+
+class Client:
+    """One cluster, reached from plain threads."""
+
+    def __init__(self, assembly: Assembly, *, on_close: Callable[[], None] | None = None) -> None:
+        self._assembly = assembly
+        self._on_close = on_close
+        self._made: list[Producer | Consumer | Admin] = []
+        """Kept until they are closed: connections that nobody refers to would be closed by the collector, if at all."""
+
+    def producer(self, **settings: Any) -> Producer:
+        """A producer with these `ProducerSettings`."""
+        chosen = self._assembly.producer_settings(settings)
+        made = Producer(self._assembly.cluster(), chosen, clock=self._assembly.clock, chance=self._assembly.chance)
+        self._keep(made)
+        return made
+
+    def consumer(self, **settings: Any) -> Consumer:
+        """A consumer with these `ConsumerSettings`."""
+        made = Consumer(self._assembly.cluster(), self._assembly.consumer_settings(settings))
+        self._keep(made)
+        return made
+
+    def admin(self) -> Admin:
+        """The admin; the same one each time, until it is closed."""
+        for each in self._made:
+            if isinstance(each, Admin) and not each.is_closed:
+                return each
+        made = Admin(self._assembly.cluster())
+        self._keep(made)
+        return made
+
+    def _keep(self, made: Producer | Consumer | Admin) -> None:
+        self._made = [*(each for each in self._made if not each.is_closed), made]
+
+    def close(self) -> None:
+        """Close all that this client has made."""
+        for each in list(self._made):
+            each.close()
+        self._made.clear()
+        on_close, self._on_close = self._on_close, None
+        if on_close is not None:
+            on_close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def connect(bootstrap: str | Sequence[str], **settings: Any) -> Client:
+    """A client of the cluster that answers at these addresses; nothing is sent before it is needed."""
+    chosen = checked_settings(ClientSettings, settings)
+    addresses = parse_addresses(bootstrap)
+    return Client(Assembly(lambda: BlockingTransport(chosen), addresses, chosen, in_process=False))
+
+
+def in_process(broker: InProcessBroker, *, on_close: Callable[[], None] | None = None, **settings: Any) -> Client:
+    """A client of a broker in this process; `on_close` is called when the client closes."""
+    chosen = checked_settings(ClientSettings, settings)
+    assembly = Assembly(lambda: InProcessTransport(broker), [IN_PROCESS], chosen, in_process=True)
+    return Client(assembly, on_close=on_close)

@@ -1,0 +1,128 @@
+"""The blocking consumer: the async one, run to its end on the caller's thread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from types import TracebackType
+from typing import Self
+
+from ottla.client.cluster import Cluster
+from ottla.client.consumer import SLICE_MS, AsyncConsumer
+from ottla.client.errors import ClientClosed
+from ottla.client.settings import ConsumerSettings
+from ottla.client.transport import run_now
+from ottla.client.values import Record, TopicPartition
+
+
+class Consumer:
+    """Reads records. Belongs to one thread at a time; only `close` may be called from another."""
+
+    def __init__(self, cluster: Cluster, settings: ConsumerSettings) -> None:
+        self._logic = AsyncConsumer(cluster, settings)
+        self._ticks = cluster.ticks
+        self._closed = False
+
+    def subscribe(self, topics: Sequence[str]) -> None:
+        """Read all partitions of these topics, and those that are added later."""
+        run_now(self._logic.subscribe(topics))
+
+    def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
+        """Read exactly these partitions."""
+        run_now(self._logic.assign(partitions))
+
+    def assignment(self) -> list[TopicPartition]:
+        """The partitions that are read."""
+        return self._logic.assignment()
+
+    def pause(self, *partitions: tuple[str, int]) -> None:
+        """Give out nothing of these partitions (none named: of all) until `resume`."""
+        self._logic.pause(*partitions)
+
+    def resume(self, *partitions: tuple[str, int]) -> None:
+        self._logic.resume(*partitions)
+
+    def seek(self, topic: str, partition: int, *, offset: int) -> None:
+        """Go on with the record of this offset, which may be still to come."""
+        run_now(self._logic.seek(topic, partition, offset=offset))
+
+    def seek_all(self, *, offset: int) -> None:
+        """Go on with this offset in every partition."""
+        run_now(self._logic.seek_all(offset=offset))
+
+    def seek_to_beginning(self, *partitions: tuple[str, int]) -> None:
+        """Go on with the oldest record (no partition named: of all)."""
+        run_now(self._logic.seek_to_beginning(*partitions))
+
+    def seek_to_end(self, *partitions: tuple[str, int]) -> None:
+        """Go on behind the newest record there is now (no partition named: of all)."""
+        run_now(self._logic.seek_to_end(*partitions))
+
+    def seek_to_time(self, timestamp_ms: int, *partitions: tuple[str, int]) -> None:
+        """Go on with the first record that is not older than this; behind the newest one if all are."""
+        run_now(self._logic.seek_to_time(timestamp_ms, *partitions))
+
+    def position(self, topic: str, partition: int) -> int:
+        """The offset of the next record that `poll` gives."""
+        return run_now(self._logic.position(topic, partition))
+
+    def high_watermark(self, topic: str, partition: int) -> int | None:
+        """The end of what can be read, as of the last fetch; None before the first."""
+        return self._logic.high_watermark(topic, partition)
+
+    def commit(self) -> None:
+        """Nothing to do without a group, unless this consumer was said to need one."""
+        run_now(self._logic.commit())
+
+    def committed(self, topic: str, partition: int) -> int | None:
+        """None: without a group nothing is ever committed."""
+        return run_now(self._logic.committed(topic, partition))
+
+    def poll(self, timeout_ms: int = 0, *, records_max: int | None = None) -> list[Record]:
+        """The next records, waiting so long for the first; empty when none came."""
+        return run_now(self._logic.poll(timeout_ms, records_max=records_max))
+
+    def records(self, *, idle_ms: int | None = None) -> Iterator[Record]:
+        """Record after record; ends when the consumer is closed, or nothing came for `idle_ms`."""
+        given: list[Record] = []
+        index = 0
+        idle_since_ms = self._ticks.now_ms()
+        try:
+            while not self._closed:
+                left_ms = SLICE_MS
+                if idle_ms is not None:
+                    left_ms = min(SLICE_MS, max(0, idle_since_ms + idle_ms - self._ticks.now_ms()))
+                given, index = self._next_records(left_ms), 0
+                for index, record in enumerate(given, 1):  # noqa: B007 - read in `finally`
+                    yield record
+                if given:
+                    idle_since_ms = self._ticks.now_ms()
+                elif idle_ms is not None and self._ticks.now_ms() - idle_since_ms >= idle_ms:
+                    return
+        finally:
+            self._logic.give_back(given[index:])
+
+    def __iter__(self) -> Iterator[Record]:
+        return self.records()
+
+    def _next_records(self, timeout_ms: int) -> list[Record]:
+        try:
+            return self.poll(timeout_ms)
+        except ClientClosed:
+            return []
+
+    @property
+    def is_closed(self) -> bool:
+        return self._closed
+
+    def close(self) -> None:
+        """Stop reading; whoever iterates gets to the end. May be called from any thread."""
+        self._closed = True
+        run_now(self._logic.close())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,317 @@
+"""The blocking producer: sends on the caller's own thread.
+
+Whoever waits for an acknowledgement drives: takes the one role that may use the connections, and runs
+rounds until its own records are settled, along with everybody else's that are ready. The others wait for
+the driver, and one of them takes over when it leaves. So concurrent sends share batches, and a lone
+sender never changes threads. Only `submit` starts a thread, which watches the clock while nobody waits.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from random import Random
+from types import TracebackType
+from typing import Self, TypeVar
+
+from ottla.client.accumulator import NEVER_MS, Accumulator, Batch, notify, size_of
+from ottla.client.cluster import Cluster
+from ottla.client.errors import BufferFull, ClientClosed
+from ottla.client.intake import Intake, gathered
+from ottla.client.sending import Sender
+from ottla.client.settings import ProducerSettings
+from ottla.client.topology import TopicView
+from ottla.client.transport import run_now
+from ottla.client.values import HeaderPairs, NewRecord, RecordPosition, TopicPartition
+from ottla.clock import Clock
+from ottla.records.packing import RecordTuple
+
+LOOK_AGAIN_SECONDS = 1.0
+"""Whoever waits for another thread looks again after this time, in case that thread is gone."""
+
+T = TypeVar("T")
+
+_logger = logging.getLogger(__name__)
+
+
+def _never() -> bool:
+    return False
+
+
+class Producer:
+    """Sends records. Any number of threads may share one."""
+
+    def __init__(self, cluster: Cluster, settings: ProducerSettings, *, clock: Clock, chance: Random) -> None:
+        self._cluster = cluster
+        self._settings = settings
+        self._accumulator = Accumulator(
+            batch_bytes=settings.batch_bytes,
+            buffer_bytes=settings.buffer_bytes,
+            linger_ms=settings.linger_ms,
+            delivery_timeout_ms=settings.delivery_timeout_ms,
+        )
+        self._intake = Intake(cluster, self._accumulator, settings, clock=clock, chance=chance)
+        self._sender = Sender(cluster, self._accumulator, settings)
+        self._changed = threading.Condition()
+        self._driving = False
+        self._waiting = 0
+        """Threads that wait for the role."""
+        self._sleeping = 0
+        """Threads that wait for the time at which something is due."""
+        self._watcher: threading.Thread | None = None
+        self._closing = False
+
+    # --- sending -------------------------------------------------------------------------------------
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        *,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: HeaderPairs = (),
+    ) -> RecordPosition:
+        """Send a record and wait until it is acknowledged."""
+        record = self._intake.record(value, key, timestamp_ms, headers)
+        view = self._intake.known(topic, partition) or self._topic(topic, partition)
+        size = size_of(record)
+        target = self._intake.partition(view, key, partition, size)
+        batch, index = self._append(target, record, size, None)
+        self._drive(lambda: batch.done)
+        return batch.position(index)
+
+    def send_to(
+        self,
+        topic: str,
+        partition: int,
+        value: bytes | None,
+        key: bytes | None = None,
+        *,
+        timestamp_ms: int | None = None,
+        headers: HeaderPairs = (),
+    ) -> RecordPosition:
+        """Send a record to exactly this partition and wait until it is acknowledged."""
+        return self.send(topic, value, key, partition=partition, timestamp_ms=timestamp_ms, headers=headers)
+
+    def send_batch(self, topic: str, records: Sequence[bytes | NewRecord | None]) -> list[RecordPosition]:
+        """Send records together and wait for all; the positions are in the order of the records.
+
+        Those for one partition are written all or none. PartlySent says so when some partitions failed.
+        """
+        if not records:
+            return []
+        highest = self._intake.highest_partition(records)
+        view = self._intake.known(topic, highest) or self._topic(topic, highest)
+        shares = self._intake.shares(view, records)
+        batches = [batch for batch, _ in shares]
+        self._with_room(lambda: self._accumulator.add(batches) or None)
+        self._drive(lambda: all(batch.done for batch in batches))
+        return gathered(shares, len(records))
+
+    def submit(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        *,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: HeaderPairs = (),
+    ) -> Future[RecordPosition]:
+        """Hand a record over and go on; the future says what became of it."""
+        record = self._intake.record(value, key, timestamp_ms, headers)
+        view = self._intake.known(topic, partition) or self._topic(topic, partition)
+        size = size_of(record)
+        target = self._intake.partition(view, key, partition, size)
+        future: Future[RecordPosition] = Future()
+        # From here on it is under way and cannot be cancelled.
+        future.set_running_or_notify_cancel()
+        if self._watcher is None:
+            self._start_watcher()
+        self._append(target, record, size, future)
+        return future
+
+    def flush(self) -> None:
+        """Send what was submitted and wait until all of it is acknowledged or has failed."""
+        batches = self._accumulator.flush_all()
+        self._drive(lambda: all(batch.done for batch in batches))
+
+    def _topic(self, topic: str, partition: int | None) -> TopicView:
+        self._take_role()
+        try:
+            return run_now(self._intake.topic(topic, partition))
+        finally:
+            self._leave_role()
+
+    def _append(
+        self, target: TopicPartition, record: RecordTuple, size: int, waiter: Future[RecordPosition] | None
+    ) -> tuple[Batch, int]:
+        now_ms = self._cluster.ticks.now_ms()
+
+        def place() -> tuple[Batch, int] | None:
+            return self._accumulator.append(
+                target, record, record_bytes=size, urgent=waiter is None, now_ms=now_ms, waiter=waiter
+            )
+
+        placed = self._with_room(place)
+        if placed[1] == 0 and self._sleeping:
+            # A new batch: whoever sleeps may have to wake earlier than it thought, or be needed at once.
+            with self._changed:
+                self._changed.notify_all()
+        return placed
+
+    def _with_room(self, place: Callable[[], T | None]) -> T:
+        """What `place` gives once the buffer has room for it; BufferFull when it has none for too long."""
+        until_ms: int | None = None
+        while True:
+            if self._closing:
+                raise ClientClosed("the producer is closed")
+            placed = place()
+            if placed is not None:
+                return placed
+            now_ms = self._cluster.ticks.now_ms()
+            if until_ms is None:
+                until_ms = now_ms + self._settings.block_ms
+            if now_ms >= until_ms:
+                raise BufferFull(
+                    f"{self._accumulator.bytes_waiting} bytes wait to be sent and buffer_bytes is "
+                    f"{self._settings.buffer_bytes}; none left within block_ms={self._settings.block_ms}"
+                )
+            self._accumulator.flush_all()
+            before = self._accumulator.bytes_waiting
+            self._drive(lambda before=before: self._accumulator.bytes_waiting < before, until_ms)  # type: ignore[misc]
+
+    # --- driving -------------------------------------------------------------------------------------
+
+    def _drive(self, finished: Callable[[], bool], until_ms: int = NEVER_MS) -> None:
+        """Send, or let the one who does, until `finished`."""
+        while not finished() and self._cluster.ticks.now_ms() < until_ms:
+            if not self._take_role(finished, until_ms):
+                return
+            try:
+                self._run_rounds(finished, until_ms)
+            finally:
+                self._leave_role()
+
+    def _run_rounds(self, finished: Callable[[], bool], until_ms: int) -> None:
+        ticks = self._cluster.ticks
+        while True:
+            run_now(self._sender.round())
+            if finished():
+                return
+            with self._changed:
+                if self._waiting:
+                    self._changed.notify_all()
+                self._sleeping += 1
+                try:
+                    # Asked for only now: whoever adds a batch later sees that somebody sleeps, and says so.
+                    now_ms = ticks.now_ms()
+                    wait_ms = self._accumulator.wait_ms(now_ms)
+                    if wait_ms and now_ms < until_ms:
+                        self._changed.wait(min(wait_ms, until_ms - now_ms) / 1000)
+                finally:
+                    self._sleeping -= 1
+            if wait_ms is None or ticks.now_ms() >= until_ms:
+                return
+
+    def _take_role(self, finished: Callable[[], bool] = _never, until_ms: int = NEVER_MS) -> bool:
+        """Become the one who may use the connections; False when that is not needed any more."""
+        with self._changed:
+            while self._driving:
+                if finished() or self._cluster.ticks.now_ms() >= until_ms:
+                    return False
+                if self._sleeping:
+                    self._changed.notify_all()
+                self._waiting += 1
+                try:
+                    self._changed.wait(LOOK_AGAIN_SECONDS)
+                finally:
+                    self._waiting -= 1
+            self._driving = True
+            return True
+
+    def _leave_role(self) -> None:
+        with self._changed:
+            self._driving = False
+            if self._waiting or (self._sleeping and not self._accumulator.is_empty):
+                self._changed.notify_all()
+
+    # --- the clock -----------------------------------------------------------------------------------
+
+    def _start_watcher(self) -> None:
+        with self._changed:
+            if self._watcher is None and not self._closing:
+                self._watcher = threading.Thread(target=self._watch, name="ottla-producer", daemon=True)
+                self._watcher.start()
+
+    def _watch(self) -> None:
+        """Send what has lingered long enough, when nobody waits for it."""
+        while self._work_is_due():
+            try:
+                run_now(self._sender.round())
+            except BaseException as e:
+                # A bug; without this, whoever waits would wait for ever.
+                _logger.exception("the producer's thread failed; nothing more is sent")
+                self._closing = True
+                notify(self._accumulator.fail_all(ClientClosed(f"the producer failed: {e!r}")))
+                raise
+            finally:
+                self._leave_role()
+
+    def _work_is_due(self) -> bool:
+        """Take the role when it is time to send; False when the producer closes."""
+        with self._changed:
+            while not self._closing:
+                self._sleeping += 1
+                wait_ms = self._accumulator.wait_ms(self._cluster.ticks.now_ms())
+                is_due = wait_ms == 0 and not self._driving
+                if not is_due:
+                    # While somebody else drives, they say when they stop.
+                    has_to_look = wait_ms is None or self._driving
+                    self._changed.wait(LOOK_AGAIN_SECONDS if has_to_look or wait_ms is None else wait_ms / 1000)
+                self._sleeping -= 1
+                if is_due:
+                    self._driving = True
+                    return True
+            return False
+
+    # --- the end -------------------------------------------------------------------------------------
+
+    @property
+    def is_closed(self) -> bool:
+        return self._closing
+
+    def close(self) -> None:
+        """Send what is left, wait for it, and let go of the connections."""
+        self._close(abort=False)
+
+    def _close(self, *, abort: bool) -> None:
+        with self._changed:
+            if self._closing and self._watcher is None and self._accumulator.is_empty:
+                return
+            self._closing = True
+            self._changed.notify_all()
+        if not abort:
+            self.flush()
+        self._take_role()
+        try:
+            notify(self._accumulator.fail_all(ClientClosed("the producer was closed before this record was sent")))
+            run_now(self._cluster.transport.close())
+        finally:
+            self._leave_role()
+        watcher, self._watcher = self._watcher, None
+        if watcher is not None:
+            watcher.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        # After an error nobody may be there to wait for what is left.
+        self._close(abort=kind is not None)

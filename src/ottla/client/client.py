@@ -1,0 +1,84 @@
+"""The async client: makes producers, consumers and admins that reach the same cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from ottla.client.admin import AsyncAdmin
+from ottla.client.assembly import Assembly, checked_settings
+from ottla.client.consumer import AsyncConsumer
+from ottla.client.producer import AsyncProducer
+from ottla.client.settings import ClientSettings, parse_addresses
+from ottla.client.socket_transport import SocketTransport, ThreadTransport
+from ottla.client.transport import IN_PROCESS, InProcessBroker
+
+
+class AsyncClient:
+    """One cluster, reached from an event loop."""
+
+    def __init__(self, assembly: Assembly, *, on_close: Callable[[], None] | None = None) -> None:
+        self._assembly = assembly
+        self._on_close = on_close
+        self._made: list[AsyncProducer | AsyncConsumer | AsyncAdmin] = []
+        """Kept until they are closed: connections that nobody refers to would be closed by the collector, if at all."""
+
+    def producer(self, **settings: Any) -> AsyncProducer:
+        """A producer with these `ProducerSettings`; use it with `async with`."""
+        chosen = self._assembly.producer_settings(settings)
+        made = AsyncProducer(self._assembly.cluster(), chosen, clock=self._assembly.clock, chance=self._assembly.chance)
+        self._keep(made)
+        return made
+
+    def consumer(self, **settings: Any) -> AsyncConsumer:
+        """A consumer with these `ConsumerSettings`."""
+        chosen = self._assembly.consumer_settings(settings)
+        made = AsyncConsumer(self._assembly.cluster(), chosen)
+        self._keep(made)
+        return made
+
+    def admin(self) -> AsyncAdmin:
+        """The admin; the same one each time, until it is closed."""
+        for each in self._made:
+            if isinstance(each, AsyncAdmin) and not each.is_closed:
+                return each
+        made = AsyncAdmin(self._assembly.cluster())
+        self._keep(made)
+        return made
+
+    def _keep(self, made: AsyncProducer | AsyncConsumer | AsyncAdmin) -> None:
+        self._made = [*(each for each in self._made if not each.is_closed), made]
+
+    async def close(self) -> None:
+        """Close all that this client has made."""
+        for each in list(self._made):
+            await each.close()
+        self._made.clear()
+        on_close, self._on_close = self._on_close, None
+        if on_close is not None:
+            on_close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+def connect_async(bootstrap: str | Sequence[str], **settings: Any) -> AsyncClient:
+    """A client of the cluster that answers at these addresses; nothing is sent before it is needed."""
+    chosen: ClientSettings = checked_settings(ClientSettings, settings)
+    addresses = parse_addresses(bootstrap)
+    return AsyncClient(Assembly(lambda: SocketTransport(chosen), addresses, chosen, in_process=False))
+
+
+def in_process_async(
+    broker: InProcessBroker, *, on_close: Callable[[], None] | None = None, **settings: Any
+) -> AsyncClient:
+    """A client of a broker in this process; `on_close` is called when the client closes."""
+    chosen: ClientSettings = checked_settings(ClientSettings, settings)
+    assembly = Assembly(lambda: ThreadTransport(broker), [IN_PROCESS], chosen, in_process=True)
+    return AsyncClient(assembly, on_close=on_close)

@@ -1,0 +1,229 @@
+"""The async producer: a task gathers what was handed over and sends it in rounds.
+
+The task belongs to the producer and ends with it, so a producer is used with `async with`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from random import Random
+from types import TracebackType
+from typing import Self, TypeVar
+
+from ottla.client.accumulator import Accumulator, Batch, notify, size_of
+from ottla.client.cluster import Cluster
+from ottla.client.errors import BufferFull, ClientClosed
+from ottla.client.intake import Intake, gathered
+from ottla.client.sending import Sender
+from ottla.client.settings import ProducerSettings
+from ottla.client.values import HeaderPairs, NewRecord, RecordPosition
+from ottla.clock import Clock
+
+T = TypeVar("T")
+
+
+class AsyncProducer:
+    """Sends records from one event loop. Any number of tasks may share one."""
+
+    def __init__(self, cluster: Cluster, settings: ProducerSettings, *, clock: Clock, chance: Random) -> None:
+        self._cluster = cluster
+        self._settings = settings
+        self._accumulator = Accumulator(
+            batch_bytes=settings.batch_bytes,
+            buffer_bytes=settings.buffer_bytes,
+            linger_ms=settings.linger_ms,
+            delivery_timeout_ms=settings.delivery_timeout_ms,
+        )
+        self._intake = Intake(cluster, self._accumulator, settings, clock=clock, chance=chance)
+        self._sender = Sender(cluster, self._accumulator, settings)
+        self._work = asyncio.Event()
+        self._settled = asyncio.Event()
+        """Set after each round, for those who wait for room or for the end of a flush."""
+        self._tasks: asyncio.TaskGroup | None = None
+        self._pump: asyncio.Task[None] | None = None
+        self._closing = False
+
+    async def __aenter__(self) -> Self:
+        self._tasks = await asyncio.TaskGroup().__aenter__()
+        self._pump = self._tasks.create_task(self._run(), name="ottla-producer")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            await self._close(abort=kind is not None)
+        finally:
+            tasks, self._tasks = self._tasks, None
+            if tasks is not None and isinstance(error, asyncio.CancelledError):
+                await tasks.__aexit__(kind, error, traceback)
+            elif tasks is not None:
+                # The body's own error goes on as it is, not in a group.
+                await tasks.__aexit__(None, None, None)
+
+    # --- sending -------------------------------------------------------------------------------------
+
+    async def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        *,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: HeaderPairs = (),
+    ) -> RecordPosition:
+        """Send a record and wait until it is acknowledged."""
+        return await (await self._hand_over(topic, value, key, partition, timestamp_ms, headers, urgent=True))
+
+    async def send_to(
+        self,
+        topic: str,
+        partition: int,
+        value: bytes | None,
+        key: bytes | None = None,
+        *,
+        timestamp_ms: int | None = None,
+        headers: HeaderPairs = (),
+    ) -> RecordPosition:
+        """Send a record to exactly this partition and wait until it is acknowledged."""
+        return await self.send(topic, value, key, partition=partition, timestamp_ms=timestamp_ms, headers=headers)
+
+    async def submit(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        *,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: HeaderPairs = (),
+    ) -> asyncio.Future[RecordPosition]:
+        """Hand a record over and go on; waits only for metadata and for room in the buffer."""
+        return await self._hand_over(topic, value, key, partition, timestamp_ms, headers, urgent=False)
+
+    async def send_batch(self, topic: str, records: Sequence[bytes | NewRecord | None]) -> list[RecordPosition]:
+        """Send records together and wait for all; the positions are in the order of the records.
+
+        Those for one partition are written all or none. PartlySent says so when some partitions failed.
+        """
+        if not records:
+            return []
+        view = await self._intake.topic(topic, self._intake.highest_partition(records))
+        shares = self._intake.shares(view, records)
+        batches = [batch for batch, _ in shares]
+        await self._with_room(lambda: self._accumulator.add(batches) or None)
+        self._work.set()
+        await self._until_done(batches)
+        return gathered(shares, len(records))
+
+    async def flush(self) -> None:
+        """Send what was submitted and wait until all of it is acknowledged or has failed."""
+        batches = self._accumulator.flush_all()
+        self._work.set()
+        await self._until_done(batches)
+
+    async def _hand_over(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        partition: int | None,
+        timestamp_ms: int | None,
+        headers: HeaderPairs,
+        *,
+        urgent: bool,
+    ) -> asyncio.Future[RecordPosition]:
+        record = self._intake.record(value, key, timestamp_ms, headers)
+        view = self._intake.known(topic, partition) or await self._intake.topic(topic, partition)
+        size = size_of(record)
+        target = self._intake.partition(view, key, partition, size)
+        future: asyncio.Future[RecordPosition] = asyncio.get_running_loop().create_future()
+        now_ms = self._cluster.ticks.now_ms()
+
+        def place() -> tuple[Batch, int] | None:
+            return self._accumulator.append(
+                target, record, record_bytes=size, urgent=urgent, now_ms=now_ms, waiter=future
+            )
+
+        _, index = await self._with_room(place)
+        if urgent or index == 0:
+            self._work.set()
+        return future
+
+    async def _with_room(self, place: Callable[[], T | None]) -> T:
+        """What `place` gives once the buffer has room for it; BufferFull when it has none for too long."""
+        until_ms = self._cluster.ticks.now_ms() + self._settings.block_ms
+        while True:
+            if self._closing or self._pump is None:
+                raise ClientClosed("the producer is not open; use it with `async with`")
+            placed = place()
+            if placed is not None:
+                return placed
+            left_ms = until_ms - self._cluster.ticks.now_ms()
+            if left_ms <= 0:
+                raise BufferFull(
+                    f"{self._accumulator.bytes_waiting} bytes wait to be sent and buffer_bytes is "
+                    f"{self._settings.buffer_bytes}; none left within block_ms={self._settings.block_ms}"
+                )
+            self._accumulator.flush_all()
+            self._work.set()
+            self._settled.clear()
+            await _wait(self._settled, left_ms)
+
+    async def _until_done(self, batches: Sequence[Batch]) -> None:
+        while not all(batch.done for batch in batches):
+            if self._pump is None or self._pump.done():
+                raise ClientClosed("the producer is not open; use it with `async with`")
+            self._settled.clear()
+            await self._settled.wait()
+
+    # --- the task ------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        """Send what is ready, wait until more is; ends when the producer closes and nothing is left."""
+        try:
+            while not (self._closing and self._accumulator.is_empty):
+                self._work.clear()
+                await self._sender.round()
+                self._settled.set()
+                wait_ms = self._accumulator.wait_ms(self._cluster.ticks.now_ms())
+                if wait_ms != 0 and not (self._closing and wait_ms is None):
+                    await _wait(self._work, wait_ms)
+        finally:
+            # After a bug or a cancellation nobody sends any more, so nobody may go on waiting.
+            self._closing = True
+            notify(self._accumulator.fail_all(ClientClosed("the producer was closed before this record was sent")))
+            self._settled.set()
+
+    @property
+    def is_closed(self) -> bool:
+        return self._closing
+
+    async def close(self) -> None:
+        """Send what is left, wait for it, and let go of the connections."""
+        await self._close(abort=False)
+
+    async def _close(self, *, abort: bool) -> None:
+        self._closing = True
+        self._accumulator.flush_all()
+        self._work.set()
+        pump = self._pump
+        if pump is not None and not pump.done():
+            if abort:
+                pump.cancel()
+            await asyncio.wait([pump])
+        await self._cluster.transport.close()
+
+
+async def _wait(event: asyncio.Event, timeout_ms: int | None) -> None:
+    """Until the event is set or the time is over, whichever is first."""
+    if timeout_ms is None:
+        await event.wait()
+        return
+    try:
+        async with asyncio.timeout(timeout_ms / 1000):
+            await event.wait()
+    except TimeoutError:
+        return

@@ -1,0 +1,188 @@
+"""What a user may set, with its defaults and checks. Knows nothing of what the settings do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from ottla.client.errors import GroupsNotSupported, InvalidSetting
+from ottla.client.routing import KEY_ROUTERS
+from ottla.client.values import OffsetSpec
+from ottla.errors import UnsupportedCompression
+from ottla.records.compression import Codec
+
+PORT_DEFAULT = 9092
+Isolation = Literal["read_uncommitted", "read_committed"]
+
+
+class Address(NamedTuple):
+    """Where a broker can be reached."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_addresses(bootstrap: str | Sequence[str]) -> list[Address]:
+    """`host:port`, several with commas, or a list of them; `[::1]:9092` for IPv6."""
+    texts = bootstrap.split(",") if isinstance(bootstrap, str) else list(bootstrap)
+    found = [_parse_address(text.strip()) for text in texts if text.strip()]
+    if not found:
+        raise InvalidSetting(f"bootstrap {bootstrap!r} names no address; it looks like host:port,host:port")
+    return found
+
+
+def _parse_address(text: str) -> Address:
+    if text.startswith("["):
+        host, bracket, rest = text[1:].partition("]")
+        port = rest.removeprefix(":") if bracket else "?"
+    elif text.count(":") > 1:
+        # Bare IPv6: where its last group ends and a port begins cannot be told apart.
+        raise InvalidSetting(f"address {text!r}: write an IPv6 address as [address]:port")
+    else:
+        host, _, port = text.partition(":")
+    if not host or not (port == "" or (port.isdecimal() and 0 < int(port) < 65536)):
+        raise InvalidSetting(f"address {text!r} is not host:port")
+    return Address(host, int(port or PORT_DEFAULT))
+
+
+def _require(condition: bool, name: str, value: object, what: str) -> None:
+    if not condition:
+        raise InvalidSetting(f"{name}={value!r}: {what}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientSettings:
+    """What producer, consumer and admin of one client share."""
+
+    client_id: str = "ottla"
+    request_timeout_ms: int = 30_000
+    connect_timeout_ms: int = 10_000
+    retry_backoff_ms: int = 100
+    retry_backoff_max_ms: int = 1_000
+    metadata_age_max_ms: int = 300_000
+
+    def __post_init__(self) -> None:
+        for name in ("request_timeout_ms", "connect_timeout_ms", "retry_backoff_ms", "metadata_age_max_ms"):
+            _require(getattr(self, name) > 0, name, getattr(self, name), "must be above 0")
+        _require(
+            self.retry_backoff_max_ms >= self.retry_backoff_ms,
+            "retry_backoff_max_ms",
+            self.retry_backoff_max_ms,
+            "must not be below retry_backoff_ms",
+        )
+
+    def backoff_ms(self, attempts: int) -> int:
+        """How long to wait after so many failed attempts: twice as long each time, up to the limit."""
+        return min(self.retry_backoff_max_ms, self.retry_backoff_ms << min(max(attempts - 1, 0), 20))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerSettings:
+    """How records are gathered, sent and acknowledged."""
+
+    acks: Literal["all", 0, 1, -1] = "all"
+    idempotent: bool | None = None
+    compression: str = "none"
+    partitioner: str = "murmur2"
+    keyless: str = "sticky"
+    linger_ms: int = 5
+    batch_bytes: int = 64 * 1024
+    buffer_bytes: int = 32 * 1024 * 1024
+    block_ms: int = 60_000
+    retries: int | None = None
+    delivery_timeout_ms: int = 120_000
+    topic_wait_ms: int = 1_000
+
+    def __post_init__(self) -> None:
+        _require(self.acks in ("all", -1, 0, 1), "acks", self.acks, 'is "all", 0 or 1')
+        _require(self.partitioner in KEY_ROUTERS, "partitioner", self.partitioner, f"is one of {list(KEY_ROUTERS)}")
+        _require(self.keyless in ("sticky", "round-robin"), "keyless", self.keyless, 'is "sticky" or "round-robin"')
+        for name in ("batch_bytes", "buffer_bytes", "delivery_timeout_ms"):
+            _require(getattr(self, name) > 0, name, getattr(self, name), "must be above 0")
+        for name in ("linger_ms", "block_ms", "topic_wait_ms"):
+            _require(getattr(self, name) >= 0, name, getattr(self, name), "must not be negative")
+        _require(self.retries is None or self.retries >= 0, "retries", self.retries, "must not be negative")
+        _require(
+            not self.idempotent or self.wire_acks == -1,
+            "idempotent",
+            self.idempotent,
+            'needs acks="all": a record that was not safely written may have to be sent again',
+        )
+        try:
+            Codec.from_name(self.compression)
+        except UnsupportedCompression as e:
+            raise InvalidSetting(f"compression={self.compression!r}: {e}") from e
+
+    @property
+    def wire_acks(self) -> int:
+        return -1 if self.acks == "all" else self.acks
+
+    @property
+    def is_idempotent(self) -> bool:
+        return self.wire_acks == -1 if self.idempotent is None else self.idempotent
+
+    @property
+    def codec(self) -> Codec:
+        return Codec.from_name(self.compression)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerSettings:
+    """Where reading starts, how much is read at once, and what is seen."""
+
+    start: Literal["beginning", "end"] = "beginning"
+    start_offset: int | None = None
+    start_time_ms: int | None = None
+    out_of_range: Literal["earliest", "latest", "error"] = "earliest"
+    isolation: Isolation = "read_uncommitted"
+    records_max: int = 500
+    fetch_bytes_min: int = 1
+    fetch_bytes_max: int = 50 * 1024 * 1024
+    partition_bytes_max: int = 1024 * 1024
+    fetch_wait_ms: int = 500
+    check_crcs: bool = True
+    group: None = None
+    require_group: bool = False
+
+    def __post_init__(self) -> None:
+        if self.group is not None:
+            raise GroupsNotSupported(
+                f"group={self.group!r}: consumer groups are not available yet; "
+                "leave group out and subscribe or assign, and keep positions yourself"
+            )
+        _require(self.start in ("beginning", "end"), "start", self.start, 'is "beginning" or "end"')
+        given = [self.start_offset is not None, self.start_time_ms is not None, self.start == "end"]
+        _require(sum(given) <= 1, "start", self.start, "give one of start, start_offset and start_time_ms")
+        _require(self.start_offset is None or self.start_offset >= 0, "start_offset", self.start_offset, "is 0 or more")
+        _require(
+            self.start_time_ms is None or self.start_time_ms >= 0, "start_time_ms", self.start_time_ms, "is 0 or more"
+        )
+        _require(
+            self.out_of_range in ("earliest", "latest", "error"),
+            "out_of_range",
+            self.out_of_range,
+            'is "earliest", "latest" or "error"',
+        )
+        check_isolation(self.isolation)
+        for name in ("records_max", "fetch_bytes_max", "partition_bytes_max"):
+            _require(getattr(self, name) > 0, name, getattr(self, name), "must be above 0")
+        for name in ("fetch_bytes_min", "fetch_wait_ms"):
+            _require(getattr(self, name) >= 0, name, getattr(self, name), "must not be negative")
+
+    @property
+    def start_spec(self) -> int:
+        """What to ask for where a partition is first read: a special timestamp, or a time."""
+        if self.start_time_ms is not None:
+            return self.start_time_ms
+        return OffsetSpec.LATEST if self.start == "end" else OffsetSpec.EARLIEST
+
+
+def check_isolation(isolation: str) -> int:
+    """The isolation level's number on the wire."""
+    levels = {"read_uncommitted": 0, "read_committed": 1}
+    _require(isolation in levels, "isolation", isolation, f"is one of {list(levels)}")
+    return levels[isolation]

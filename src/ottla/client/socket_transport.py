@@ -1,0 +1,226 @@
+"""Sockets for the async face: one pipelined connection per broker address on the running event loop.
+
+Answers are matched to requests by `ClientConnection`; a request that is not answered in time costs its
+connection, because the answers behind it could not be told apart any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from functools import partial
+from typing import cast
+
+from ottla.client.errors import ClientClosed, NetworkException, RequestTimedOut
+from ottla.client.settings import Address, ClientSettings
+from ottla.client.transport import Call, InProcessBroker, Reply
+from ottla.errors import OttlaError
+from ottla.protocol.connection import ClientConnection
+from ottla.protocol.schema import Message
+
+_Answer = asyncio.Future[Message]
+
+
+class _Line(asyncio.Protocol):
+    """One connection: what was asked, in order, and who waits for it."""
+
+    def __init__(self, address: Address, client_id: str) -> None:
+        self.address = address
+        self._connection = ClientConnection(client_id)
+        self._waiting: deque[_Answer] = deque()
+        self._transport: asyncio.Transport | None = None
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self._broken: OttlaError | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self._broken is None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for response in self._connection.receive(data):
+                answer = self._waiting.popleft()
+                if not answer.done():
+                    answer.set_result(response.message)
+        except OttlaError as e:
+            self.break_off(e)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        reason = f": {exc}" if exc else " by the broker"
+        self.break_off(NetworkException(f"{self.address}: the connection was closed{reason}"))
+
+    def pause_writing(self) -> None:
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        self._writable.set()
+
+    def break_off(self, reason: OttlaError) -> None:
+        """Nothing more can come over this connection."""
+        if self._broken is None:
+            self._broken = reason
+        self._writable.set()
+        if self._transport is not None:
+            self._transport.abort()
+        waiting, self._waiting = self._waiting, deque()
+        for answer in waiting:
+            if not answer.done():
+                answer.set_exception(self._broken)
+                # Whoever waited may be gone; then nobody has to hear of it.
+                answer.exception()
+
+    def send(self, call: Call) -> _Answer | None:
+        """Write a request; what comes back is its answer to come, unless it gets none."""
+        if self._broken is not None or self._transport is None:
+            raise self._broken or NetworkException(f"{self.address}: not connected")
+        _, buffers = self._connection.send(
+            call.api_key, call.version, call.message, expects_response=call.expects_response
+        )
+        self._transport.writelines(buffers)
+        if not call.expects_response:
+            return None
+        answer: _Answer = asyncio.get_running_loop().create_future()
+        self._waiting.append(answer)
+        return answer
+
+    async def drained(self) -> None:
+        await self._writable.wait()
+
+
+class SocketTransport:
+    """Connections to brokers on one event loop."""
+
+    window = 5
+    """As many batches per producer and partition as a broker recognises when they are sent again."""
+
+    def __init__(self, settings: ClientSettings) -> None:
+        self._settings = settings
+        self._lines: dict[Address, _Line] = {}
+        self._connecting: dict[Address, asyncio.Lock] = {}
+        self._closed = False
+
+    async def request(self, call: Call) -> Reply:
+        sent = await self._send(call)
+        return await self._receive(call, sent)
+
+    async def exchange(self, calls: Sequence[Call]) -> list[Reply | OttlaError]:
+        started: list[tuple[_Line, _Answer | None] | OttlaError] = []
+        for call in calls:
+            try:
+                started.append(await self._send(call))
+            except OttlaError as e:
+                started.append(e)
+        replies: list[Reply | OttlaError] = []
+        for call, sent in zip(calls, started, strict=True):
+            if isinstance(sent, OttlaError):
+                replies.append(sent)
+                continue
+            try:
+                replies.append(await self._receive(call, sent))
+            except OttlaError as e:
+                replies.append(e)
+        return replies
+
+    async def _send(self, call: Call) -> tuple[_Line, _Answer | None]:
+        line = await self._line(call.address)
+        answer = line.send(call)
+        try:
+            async with asyncio.timeout(call.timeout_ms / 1000):
+                await line.drained()
+        except TimeoutError as e:
+            reason = RequestTimedOut(f"{call.address}: {call.api_key.name} could not be sent in time")
+            line.break_off(reason)
+            raise reason from e
+        return line, answer
+
+    async def _receive(self, call: Call, sent: tuple[_Line, _Answer | None]) -> Reply:
+        line, answer = sent
+        if answer is None:
+            return None
+        try:
+            async with asyncio.timeout(call.timeout_ms / 1000):
+                return await answer
+        except TimeoutError as e:
+            reason = RequestTimedOut(f"{call.address}: no answer to {call.api_key.name} in {call.timeout_ms} ms")
+            line.break_off(reason)
+            raise reason from e
+
+    async def _line(self, address: Address) -> _Line:
+        line = self._lines.get(address)
+        if line is not None and line.is_open:
+            return line
+        async with self._connecting.setdefault(address, asyncio.Lock()):
+            line = self._lines.get(address)
+            if line is None or not line.is_open:
+                line = await self._connect(address)
+            return line
+
+    async def _connect(self, address: Address) -> _Line:
+        self._check_open()
+        make = partial(_Line, address, self._settings.client_id)
+        try:
+            async with asyncio.timeout(self._settings.connect_timeout_ms / 1000):
+                _, line = await asyncio.get_running_loop().create_connection(make, address.host, address.port)
+        except TimeoutError as e:
+            raise NetworkException(f"no connection to {address} in {self._settings.connect_timeout_ms} ms") from e
+        except OSError as e:
+            raise NetworkException(f"no connection to {address}: {e}") from e
+        self._lines[address] = line
+        # It may have been closed while the connection was being made.
+        self._check_open()
+        return line
+
+    def _check_open(self) -> None:
+        if self._closed:
+            self.interrupt()
+            raise ClientClosed("the client is closed")
+
+    async def sleep(self, delay_ms: int) -> None:
+        await asyncio.sleep(delay_ms / 1000)
+
+    def interrupt(self) -> None:
+        self._closed = True
+        lines, self._lines = self._lines, {}
+        for line in lines.values():
+            line.break_off(ClientClosed("the client is closed"))
+
+    async def close(self) -> None:
+        self.interrupt()
+
+
+class ThreadTransport:
+    """Reaches the broker of this process without blocking the event loop: each request runs in a thread.
+
+    The hop costs more than most requests; programs for which that matters use the blocking face.
+    """
+
+    window = 1
+
+    def __init__(self, broker: InProcessBroker) -> None:
+        self._request = broker.request
+
+    async def request(self, call: Call) -> Reply:
+        return await asyncio.to_thread(self._request, call.api_key, call.version, call.message, call.timeout_ms)
+
+    async def exchange(self, calls: Sequence[Call]) -> list[Reply | OttlaError]:
+        replies: list[Reply | OttlaError] = []
+        for call in calls:
+            try:
+                replies.append(await self.request(call))
+            except OttlaError as e:
+                replies.append(e)
+        return replies
+
+    async def sleep(self, delay_ms: int) -> None:
+        await asyncio.sleep(delay_ms / 1000)
+
+    def interrupt(self) -> None:
+        return None
+
+    async def close(self) -> None:
+        return None

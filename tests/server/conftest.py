@@ -1,0 +1,7 @@
+"""The servers that these tests strain."""
+
+from __future__ import annotations
+
+from tests.clients.server_process import make_server, ottla_server
+
+__all__ = ["make_server", "ottla_server"]
