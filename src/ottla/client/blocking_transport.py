@@ -80,8 +80,10 @@ class _Line:
         """
         if self._connection.in_flight:
             return False
+        # With a timeout Python waits for bytes, whatever the flags say.
+        self._socket.settimeout(0)
         try:
-            self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+            self._socket.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
             return False
         except OSError:
