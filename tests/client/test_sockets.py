@@ -333,7 +333,8 @@ def test_a_connection_that_the_broker_closed_while_it_idled_is_made_anew(broker:
     session = broker.sessions[-1]
     assert session.transport is not None
     closed = threading.Event()
-    session.on_lost = closed.set
+    # Told of the loss first, the loop closes the socket after that.
+    session.on_lost = lambda: broker.call_soon(closed.set)
     broker.call_soon(session.transport.close)
     assert closed.wait(WAIT_SECONDS)
 

@@ -37,6 +37,8 @@ BROKER_VERSIONS = [
 ]  # fmt: skip
 """What the client can be told to take the broker for. Older ones speak formats that Kafka 4 refuses too."""
 
+GROWTH_SINCE = (1, 0)
+"""Before, there was no request for more partitions."""
 CONFIGS_SINCE = (2, 0)
 """Before, it asks for configs in a version (0) that Kafka 4 refuses too."""
 
@@ -239,7 +241,7 @@ def test_it_works_when_it_takes_the_broker_for_an_older_one(
     ottla_server: ServerProcess, api_version: tuple[int, ...]
 ) -> None:
     client = Client(ottla_server.address, api_version)
-    _do_everything(client, f"told-{'.'.join(map(str, api_version))}", configs=api_version >= CONFIGS_SINCE)
+    _do_everything(client, f"told-{'.'.join(map(str, api_version))}", taken_for=api_version)
 
 
 @pytest.mark.slow
@@ -256,7 +258,7 @@ def test_every_version_that_it_can_be_brought_to_use_works(make_server: Make, re
     assert used == {key: set(versions) for key, versions in VERSIONS.items()}
 
 
-def _do_everything(client: Client, topic: str, *, configs: bool = True) -> None:
+def _do_everything(client: Client, topic: str, *, taken_for: tuple[int, ...] = BROKER_VERSIONS[-1]) -> None:
     client.create(topic)
     values = [b"%d" % number for number in range(20)]
     assert client.produce(topic, values) == list(range(20))
@@ -264,10 +266,11 @@ def _do_everything(client: Client, topic: str, *, configs: bool = True) -> None:
     with client.consumer(topic) as (consumer, place):
         assert consumer.end_offsets([place]) == {place: 20}
         assert consumer.offsets_for_times({place: 1_000_007})[place].offset == 7
-    if configs:
+    if taken_for >= CONFIGS_SINCE:
         client.set_config(topic, "retention.ms", "777")
         assert client.config(topic)["retention.ms"] == "777"
     with client.admin() as admin:
-        admin.create_partitions({topic: 2})
+        if taken_for >= GROWTH_SINCE:
+            admin.create_partitions({topic: 2})
         admin.delete_records({TopicPartition(topic, 0): 5})
         admin.delete_topics([topic])

@@ -214,8 +214,8 @@ class Fetcher:
             error = error_for(response.error_code, about="Fetch")
             if not self._cluster.may_pass(error):
                 raise error
-            for cursor in cursors:
-                self._block(cursor)
+            for each in cursors:
+                self._block(each)
             return
         now_ms = self._cluster.ticks.now_ms()
         names = {c.topic_id: c.key.topic for c in cursors}
