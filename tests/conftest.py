@@ -41,11 +41,22 @@ def pytest_configure_node(node: Any) -> None:
     node.workerinput["report_directory"] = str(node.config.stash[_DIRECTORY])
 
 
+SLOW_PLACES = (
+    "tests/cli/",
+    "tests/clients/",
+    "tests/server/",
+    "tests/protocol/test_agreement.py",
+)
+"""Each test there is quick, but all together they take too long for `make check`: most start processes."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Whatever asks for Kafka's jars or a Java needs the peers, whether or not it says so."""
     for item in items:
         if {"java", "kafka_jars"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.peers)
+        if item.nodeid.startswith(SLOW_PLACES):
+            item.add_marker(pytest.mark.slow)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

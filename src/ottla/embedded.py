@@ -9,6 +9,7 @@ runs one at a time.
 from __future__ import annotations
 
 import heapq
+import logging
 import os
 import threading
 from collections import deque
@@ -42,7 +43,12 @@ CALLER = Caller(Address("in-process", 0))
 IDLE_MS = 60_000
 """How long the background thread sleeps at most when nothing is due."""
 
+CLOSE_MS = 30_000
+"""How long a close waits for syncs that are under way."""
+PAUSE_MS = 5
+
 _now_ms = MonotonicClock().now_ms
+_logger = logging.getLogger(__name__)
 
 
 class _Timer:
@@ -71,6 +77,7 @@ class SharedScheduler:
         self._timers: list[tuple[int, int, _Timer]] = []
         self._order = count()
         self._sleepers = 0
+        self._running = 0
 
     def call_soon(self, work: Work) -> None:
         self._ready.append(work)
@@ -78,6 +85,9 @@ class SharedScheduler:
     def call_later(self, delay_ms: int, work: Work) -> _Timer:
         timer = _Timer(work)
         heapq.heappush(self._timers, (_now_ms() + delay_ms, next(self._order), timer))
+        if self._timers[0][2] is timer:
+            # Whoever sleeps does so until a later time.
+            self.wake_others()
         return timer
 
     def post(self, work: Work) -> None:
@@ -95,6 +105,11 @@ class SharedScheduler:
     def has_jobs(self) -> bool:
         return bool(self._jobs)
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a job waits or is run by some thread."""
+        return bool(self._jobs or self._running)
+
     def run_ready(self) -> None:
         """Run all that is due, and what that makes due."""
         while True:
@@ -108,16 +123,22 @@ class SharedScheduler:
                 self._ready.append(self._posted.popleft())
             if not self._ready:
                 return
-            self._ready.popleft()()
+            try:
+                self._ready.popleft()()
+            except Exception:
+                # A bug in one piece of work must not end the thread of a user who happened to run it.
+                _logger.exception("work of the broker failed")
 
     def run_job(self) -> None:
         """Run one job with the lock let go, and what follows from it."""
         job, done = self._jobs.popleft()
+        self._running += 1
         self.changed.release()
         try:
             fault = run_job(job)
         finally:
             self.changed.acquire()
+            self._running -= 1
         self._ready.append(partial(done, fault))
         self.run_ready()
         if self._sleepers:
@@ -146,7 +167,10 @@ class EmbeddedBroker:
         self._scheduler = scheduler = SharedScheduler()
         self._lock = scheduler.changed
         self._closed = False
-        world = World(OsDisk(), SystemClock(), scheduler, scheduler, uuid4, ChildCompactor(scheduler))
+        self._active = 0
+        """Requests that threads are in."""
+        self._compactor = ChildCompactor(scheduler)
+        world = World(OsDisk(), SystemClock(), scheduler, scheduler, uuid4, self._compactor)
         flags = {name: str(value) for name, value in (config or {}).items()}
         self._broker: Broker = start(os.fspath(path), Settings.resolve(BROKER_CONFIGS, flags=flags), world)
         self._keeper = threading.Thread(target=self._keep, name="ottla-embedded", daemon=True)
@@ -170,7 +194,11 @@ class EmbeddedBroker:
                 if scheduler.has_jobs:
                     scheduler.wake_others()
                 return outcome
-            return self._wait(outcome, timeout_ms)
+            self._active += 1
+            try:
+                return self._wait(outcome, timeout_ms)
+            finally:
+                self._active -= 1
 
     def _wait(self, pending: Pending, timeout_ms: int) -> Message:
         answer: list[Message] = []
@@ -180,6 +208,9 @@ class EmbeddedBroker:
             if self._scheduler.has_jobs:
                 self._scheduler.run_job()
                 continue
+            if self._closed and not self._scheduler.is_busy:
+                pending.cancel()
+                raise LogClosed("the broker in this process was closed")
             left_ms = deadline_ms - _now_ms()
             if left_ms <= 0:
                 pending.cancel()
@@ -199,19 +230,36 @@ class EmbeddedBroker:
                     self._scheduler.sleep(IDLE_MS)
 
     def close(self) -> None:
-        """Make everything durable and leave the mark of a clean stop; a second call does nothing."""
+        """Make everything durable and leave the mark of a clean stop; a second call does nothing.
+
+        Threads that wait for an answer get LogClosed, unless their answer only waits for the disk.
+        """
+        scheduler = self._scheduler
         with self._lock:
             if self._closed:
                 return
-            self._broker.stop()
-            while self._scheduler.has_jobs:
-                self._scheduler.run_job()
-            self._scheduler.run_ready()
             self._closed = True
+            self._broker.stop()
+            self._compactor.close()
+            for _, partition in self._broker.services.partitions:
+                partition.settle()
+            deadline_ms = _now_ms() + CLOSE_MS
+            while not self._is_settled() and _now_ms() < deadline_ms:
+                self._lock.notify_all()
+                scheduler.run_ready()
+                if scheduler.has_jobs:
+                    scheduler.run_job()
+                else:
+                    scheduler.sleep(PAUSE_MS)
             self._lock.notify_all()
         self._keeper.join()
         # Without the lock: the store's thread may still have something to post. Nobody else comes any more.
         self._broker.close()
+
+    def _is_settled(self) -> bool:
+        if self._active or self._scheduler.is_busy:
+            return False
+        return all(partition.is_settled for _, partition in self._broker.services.partitions)
 
 
 def open(path: str | os.PathLike[str], *, config: Mapping[str, object] | None = None, **client: Any) -> Client:  # noqa: A001

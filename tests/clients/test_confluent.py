@@ -36,6 +36,8 @@ from tests.report import Report
 SECONDS_MAX = 20
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
+pytestmark = pytest.mark.slow
+
 LACKING: dict[Ability, str] = {}
 
 VERSIONS = {
@@ -260,7 +262,6 @@ def test_it_deletes_topics_and_makes_them_anew_empty(client: Client) -> None:
     assert client.produce("deleted", [b"fresh"]) == [0]
 
 
-@pytest.mark.slow
 def test_every_version_that_it_can_be_brought_to_use_works(make_server: Make, report_lines: Report) -> None:
     with capped_server(make_server) as (_, cap):
         for level in range(max(len(versions) for versions in VERSIONS.values())):

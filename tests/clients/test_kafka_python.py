@@ -26,8 +26,11 @@ with warnings.catch_warnings():
 SECONDS_MAX = 20
 CODECS = (None, "gzip", "snappy", "lz4", "zstd")
 
-# The same for those that it reads at first use.
-pytestmark = pytest.mark.filterwarnings("ignore:read_text is deprecated:DeprecationWarning")
+pytestmark = [
+    pytest.mark.slow,
+    # The same for the definitions that it reads at first use.
+    pytest.mark.filterwarnings("ignore:read_text is deprecated:DeprecationWarning"),
+]
 
 LACKING: dict[Ability, str] = {}
 
@@ -235,7 +238,6 @@ def test_it_deletes_topics_and_makes_them_anew_empty(client: Client) -> None:
     assert client.produce("deleted", [b"fresh"]) == [0]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("api_version", BROKER_VERSIONS, ids=lambda version: ".".join(map(str, version)))
 def test_it_works_when_it_takes_the_broker_for_an_older_one(
     ottla_server: ServerProcess, api_version: tuple[int, ...]
@@ -244,7 +246,6 @@ def test_it_works_when_it_takes_the_broker_for_an_older_one(
     _do_everything(client, f"told-{'.'.join(map(str, api_version))}", taken_for=api_version)
 
 
-@pytest.mark.slow
 def test_every_version_that_it_can_be_brought_to_use_works(make_server: Make, report_lines: Report) -> None:
     with capped_server(make_server) as (_, cap):
         # From older metadata it concludes that the broker takes only message formats that Kafka 4 refuses.

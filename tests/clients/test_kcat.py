@@ -17,6 +17,8 @@ from tests.server.wire import Wire
 SECONDS_MAX = 30
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
+pytestmark = pytest.mark.slow
+
 LACKING = {
     Ability.CREATE_TOPICS: "has no admin commands; a topic is made by asking for it",
     Ability.ALTER_CONFIG: "has no admin commands",

@@ -19,7 +19,7 @@ from ottla.protocol.codec import decode, encode_bytes
 from ottla.protocol.messages.delete_groups import DeleteGroupsRequest
 from ottla.protocol.readers import ELEMENTS_MAX, counting_reader, reader
 from ottla.protocol.schema import Kind, Message, fields_of
-from ottla.protocol.wire import varint
+from ottla.protocol.wire import TAGS_MAX, varint
 from tests.fuzz.protocol_cases import EVERY_VERSION, Case, ask, ask_connection, case
 from tests.protocol.plain_codec import plain_encode
 from tests.report import Report
@@ -167,7 +167,11 @@ def test_a_crowd_of_unknown_tagged_fields_stays_within_the_bound(message: type[M
     version = message.VERSIONS.last
     if not message.VERSIONS.flexible(version):
         pytest.skip("no version of this message has tagged fields")
-    count = 3_000
+    count = TAGS_MAX
     data = encode_bytes(message(), version)[:-1] + varint(count) + b"\x64\x00" * count
     assert _peak_bytes(Case(message, version, data)) <= PEAK_FACTOR * len(data) + PEAK_EXTRA_BYTES
     assert len(decode(message, version, data).unknown_tags) == count
+    with pytest.raises(ProtocolError, match="tagged fields in one struct"):
+        decode(
+            message, version, data[: -2 * count - len(varint(count))] + varint(count + 1) + b"\x64\x00" * (count + 1)
+        )

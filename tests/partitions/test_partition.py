@@ -19,8 +19,9 @@ from ottla.errors import (
 )
 from ottla.metadata.broker_configs import BROKER_CONFIGS
 from ottla.metadata.configs import BrokerConfigs, TopicConfig, topic_config
-from ottla.partitions.partition import RETRY_MS, UNWATCHED_SYNC_MS, Partition, UnsyncedBytes, Written
+from ottla.partitions.partition import RETRY_MS, UNWATCHED_SYNC_MS, Partition, Written
 from ottla.partitions.sync_pool import InlineSyncs, SyncPool
+from ottla.partitions.unsynced import UnsyncedBytes
 from ottla.partitions.watermarks import AcksAll
 from ottla.records.batch import TimestampType, check
 from ottla.records.control import MarkerType

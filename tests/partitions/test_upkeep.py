@@ -12,8 +12,9 @@ from ottla.config import Settings
 from ottla.errors import OffsetOutOfRange, PartitionOffline, PolicyViolation, Refusal, StorageFault
 from ottla.metadata.broker_configs import BROKER_CONFIGS
 from ottla.metadata.configs import BrokerConfigs, topic_config
-from ottla.partitions.partition import RETRY_MS, Partition, UnsyncedBytes
+from ottla.partitions.partition import RETRY_MS, Partition
 from ottla.partitions.sync_pool import Done, Job, run_job
+from ottla.partitions.unsynced import UnsyncedBytes
 from ottla.records.batch import check
 from ottla.scheduler import ManualScheduler
 from ottla.storage.epochs import EpochStart

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import threading
 
+import pytest
+
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.messages.produce import ProduceResponse
 from tests.clients.server_process import Make, ServerProcess
 from tests.server.wire import FETCH_VERSION, PRODUCE_VERSION, Wire, base_offset, fetch_request, produce_request
+
+pytestmark = pytest.mark.slow
 
 CLEAN_FILE = "ottla.clean"
 ROUNDS = 4

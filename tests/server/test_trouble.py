@@ -21,6 +21,8 @@ from ottla.protocol.messages.produce import PartitionProduceResponse, ProduceRes
 from tests.clients.server_process import Make, ServerProcess
 from tests.server.wire import FETCH_VERSION, PRODUCE_VERSION, Wire, fetch_request, fetched, produce_request
 
+pytestmark = pytest.mark.slow
+
 MB = 1 << 20
 Mount = Callable[..., Path]
 

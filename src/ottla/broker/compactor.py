@@ -11,7 +11,9 @@ import pickle
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from functools import partial
+from struct import Struct
 
 from ottla.broker.housekeeping import Compacted
 from ottla.errors import OttlaError, StorageError
@@ -21,40 +23,66 @@ from ottla.storage.compaction_plan import CompactionPlan
 from ottla.storage.disk import OsDisk
 
 NICENESS = 10
-TIMEOUT_S = 6 * 3600
-"""A compaction that has not ended by then never will."""
+_LENGTH = Struct(">q")
 
 
 class ChildCompactor:
-    """Runs each plan in a child that yields to everybody else."""
+    """Runs each plan in a child that yields to everybody else, and does not outlive this process."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
+        self._children: set[subprocess.Popen[bytes]] = set()
+        self._is_closed = False
 
     def __call__(self, directory: str, planned: CompactionPlan, done: Compacted) -> None:
         thread = threading.Thread(target=self._run, args=(directory, planned, done), name="ottla-compact", daemon=True)
         thread.start()
 
+    def close(self) -> None:
+        """End the children that are at work; what they have written is dropped by the next opening."""
+        self._is_closed = True
+        for child in tuple(self._children):
+            child.kill()
+
     def _run(self, directory: str, planned: CompactionPlan, done: Compacted) -> None:
         outcome: CompactionResult | OttlaError
         try:
-            child = subprocess.run(
-                [sys.executable, "-m", __name__],
-                input=pickle.dumps((directory, planned)),
-                stdout=subprocess.PIPE,
-                timeout=TIMEOUT_S,
-                check=True,
-            )
-            outcome = pickle.loads(child.stdout)
-        except (OSError, subprocess.SubprocessError, pickle.UnpicklingError, EOFError) as error:
-            outcome = StorageError(f"{directory}: the process that compacts it failed: {error}")
-        self._scheduler.post(partial(done, outcome))
+            outcome = self._ask_child(pickle.dumps((directory, planned)))
+        except (OSError, pickle.UnpicklingError, EOFError) as error:
+            outcome = StorageError(f"{directory}: the process that compacts it failed: {error!r}")
+        if not self._is_closed:
+            self._scheduler.post(partial(done, outcome))
+
+    def _ask_child(self, question: bytes) -> CompactionResult | OttlaError:
+        # -I would keep a user's modules out, but also a package that is found by PYTHONPATH.
+        child = subprocess.Popen([sys.executable, "-m", __name__], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self._children.add(child)
+        try:
+            if self._is_closed:
+                child.kill()
+            assert child.stdin is not None
+            assert child.stdout is not None
+            # The pipe stays open: when it closes, because this process is gone, the child ends too.
+            child.stdin.write(_LENGTH.pack(len(question)) + question)
+            child.stdin.flush()
+            answer: CompactionResult | OttlaError = pickle.loads(child.stdout.read())
+            return answer
+        finally:
+            child.kill()
+            child.wait()
+            for pipe in (child.stdin, child.stdout):
+                if pipe is not None:
+                    with suppress(OSError):
+                        pipe.close()
+            self._children.discard(child)
 
 
 def main() -> None:
     """The child's life."""
     os.nice(NICENESS)
-    directory, planned = pickle.load(sys.stdin.buffer)
+    (size,) = _LENGTH.unpack(sys.stdin.buffer.read(_LENGTH.size))
+    directory, planned = pickle.loads(sys.stdin.buffer.read(size))
+    threading.Thread(target=_die_with_parent, daemon=True).start()
     outcome: CompactionResult | OttlaError
     try:
         outcome = compact(OsDisk(), directory, planned)
@@ -62,6 +90,15 @@ def main() -> None:
         # Errors with fields of their own do not all survive pickling; what they say does.
         outcome = StorageError(str(error))
     sys.stdout.buffer.write(pickle.dumps(outcome))
+    sys.stdout.buffer.flush()
+    # Not by the interpreter's own way: that would wait for the thread that waits for the parent.
+    os._exit(0)
+
+
+def _die_with_parent() -> None:
+    """Two compactions of one partition would write to the same files, so an orphan must not go on."""
+    os.read(sys.stdin.fileno(), 1)
+    os._exit(1)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,8 @@ from ottla.clock import Clock
 from ottla.scheduler import Scheduler
 
 BUCKET_MS = 250
+TIMEOUT_MS_DEFAULT = 30_000
+"""For requests that do not say how long they may wait."""
 
 
 class Waiting(Protocol):

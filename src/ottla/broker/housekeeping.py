@@ -156,8 +156,10 @@ class Housekeeping:
 
     def _reopen(self) -> None:
         if not self._stopped:
-            self._partitions.reopen_failed()
-            self._timers["reopen"] = self._scheduler.call_later(REOPEN_MS, self._reopen)
+            try:
+                self._partitions.reopen_failed()
+            finally:
+                self._timers["reopen"] = self._scheduler.call_later(REOPEN_MS, self._reopen)
 
 
 def _report(partition: Partition, fault: StorageFault | None) -> None:

@@ -17,6 +17,7 @@ from uuid import UUID
 
 from ottla.clock import Clock
 from ottla.errors import (
+    DiskFull,
     InvalidTopicLayout,
     NotLeader,
     OttlaError,
@@ -31,8 +32,9 @@ from ottla.metadata.catalog import Catalog
 from ottla.metadata.changes import Change, PutBrokerConfigs, PutTopic, PutTopicConfigs, PutUnfinished, Topic, Work
 from ottla.metadata.image import Image
 from ottla.metadata.judgement import Judgement
-from ottla.partitions.partition import Partition, UnsyncedBytes
+from ottla.partitions.partition import Partition
 from ottla.partitions.sync_pool import Done, Job, SyncRunner
+from ottla.partitions.unsynced import UnsyncedBytes
 from ottla.scheduler import Scheduler
 from ottla.storage.disk import Disk
 from ottla.storage.layout import DataDirectory, PartitionMetadata
@@ -129,6 +131,7 @@ class HostedPartitions:
         self._syncs = syncs
         self._clock = clock
         self._new_id = new_id
+        self._is_closed = False
         self._by_name: dict[tuple[str, int], Partition] = {}
         self._by_id: dict[tuple[bytes, int], Partition] = {}
         self._failed: dict[tuple[str, int], PartitionOffline] = {}
@@ -177,6 +180,9 @@ class HostedPartitions:
 
     def _open(self, topic: Topic, partition: int) -> Partition:
         key = (topic.name, partition)
+        if self._is_closed:
+            # The directory may have another owner by now.
+            raise PartitionOffline(f"{topic.name}-{partition}: the broker is closed")
         if not 0 <= partition < len(topic.partitions):
             raise PartitionNotFound(*key)
         if topic.name in self._catalog.offline:
@@ -191,13 +197,14 @@ class HostedPartitions:
         config = self._catalog.topic_config(topic.name)
         try:
             log = Log.open(self._disk, self._directory.partition_path(*key), config=config.log, clock=self._clock)
+            epoch = self._epoch_of(topic, partition, log)
         except StorageError as error:
             offline = self._failed[key] = PartitionOffline(f"{topic.name}-{partition} is offline: {error}")
             _logger.error("%s", offline)
             raise offline from error
         opened = self._by_name[key] = self._by_id[topic.topic_id.bytes, partition] = Partition(
             log,
-            leader_epoch=self._epoch_of(topic, partition, log),
+            leader_epoch=epoch,
             config=config,
             scheduler=self._scheduler,
             syncs=self._syncs,
@@ -208,11 +215,18 @@ class HostedPartitions:
 
     def _epoch_of(self, topic: Topic, partition: int, log: Log) -> int:
         """After an unclean stop offsets may be given out anew, so the leader is a new one."""
-        known = max(topic.partitions[partition].leader_epoch, log.epochs.latest)
-        if log.recovery.clean:
-            return known
-        self._catalog.raise_epochs(topic.name, {partition: known + 1}, _log_failure)
-        return known + 1
+        told = topic.partitions[partition].leader_epoch
+        epoch = max(told, log.epochs.latest)
+        if not log.recovery.clean:
+            epoch += 1
+            # Into the log too: it may be closed in order before the metadata have it, and would then look clean.
+            log.begin_epoch(epoch)
+            # Without space the next sync does it.
+            with suppress(DiskFull):
+                log.sync()
+        if epoch != told:
+            self._catalog.raise_epochs(topic.name, {partition: epoch}, _log_failure)
+        return epoch
 
     # --- starting and ending ---------------------------------------------------------------------------
 
@@ -249,8 +263,12 @@ class HostedPartitions:
         self._failed.clear()
         for (topic, index), partition in tuple(self._by_name.items()):
             if partition.offline is not None and not partition.is_busy:
-                partition.log.close()
                 self._forget(topic, index)
+                try:
+                    partition.log.close()
+                except StorageError as error:
+                    # It is opened anew all the same: that finds out what is left.
+                    partition.log.fail(error)
         for topic_id, placing in self._placing.items():
             if placing.fault is not None and not placing.under_way:
                 self._begin_placing(topic_id, placing)
@@ -267,11 +285,11 @@ class HostedPartitions:
 
     def close(self) -> bool:
         """Close every log in order; whether all could be, so that a start need not look. No sync may be under way."""
-        is_clean = True
+        self._is_closed = is_clean = True
         for _, partition in self:
+            is_clean = is_clean and partition.offline is None
             try:
                 partition.close()
-                is_clean = is_clean and partition.offline is None
             except StorageError as error:
                 is_clean = False
                 _logger.error(

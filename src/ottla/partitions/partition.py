@@ -29,6 +29,7 @@ from ottla.errors import (
 )
 from ottla.metadata.configs import TopicConfig
 from ottla.partitions.sync_pool import Done, Job, SyncRunner
+from ottla.partitions.unsynced import UnsyncedBytes
 from ottla.partitions.waiters import OffsetWaiters, Settled, Watcher, Watchers
 from ottla.partitions.watermarks import AcksAll, high_watermark, last_stable_offset
 from ottla.records.batch import BatchHeader, Buffer, TimestampType, peek, restamp_append_time
@@ -46,25 +47,6 @@ RETRY_MS = 1_000
 NO_EPOCH = -1
 
 _logger = logging.getLogger(__name__)
-
-
-class UnsyncedBytes:
-    """How many bytes all partitions together have not synced yet. Past the limit, writers wait.
-
-    A partition with more than its own share is synced whatever its policy: long flushes are what makes the
-    slowest requests slow.
-    """
-
-    __slots__ = ("bytes_max", "bytes_max_per_partition", "total")
-
-    def __init__(self, *, bytes_max: int = 64 << 20, bytes_max_per_partition: int = 8 << 20) -> None:
-        self.bytes_max = bytes_max
-        self.bytes_max_per_partition = bytes_max_per_partition
-        self.total = 0
-
-    @property
-    def too_many(self) -> bool:
-        return self.total > self.bytes_max
 
 
 class Written(NamedTuple):
@@ -102,6 +84,8 @@ class Partition:
         self.log = log
         self.leader_epoch = leader_epoch
         self._acks_all = AcksAll(config.acks_all)
+        self._shown_offset = 0
+        """Below it everything was visible once, when the page cache was enough for that; it stays so."""
         self._config = config
         self.watchers = Watchers()
         self._scheduler = scheduler
@@ -129,7 +113,8 @@ class Partition:
     @property
     def high_watermark(self) -> int:
         log = self.log
-        return high_watermark(self._acks_all, end_offset=log.end_offset, synced_offset=log.synced_offset)
+        watermark = high_watermark(self._acks_all, end_offset=log.end_offset, synced_offset=log.synced_offset)
+        return max(watermark, self._shown_offset)
 
     @property
     def last_stable_offset(self) -> int:
@@ -144,8 +129,16 @@ class Partition:
     @config.setter
     def config(self, config: TopicConfig) -> None:
         self._config = config
-        self._acks_all = AcksAll(config.acks_all)
         self.log.config = config.log
+        before, self._acks_all = self._acks_all, AcksAll(config.acks_all)
+        if before is self._acks_all:
+            return
+        if before is AcksAll.OS:
+            # What was seen is not taken back; what comes waits for the disk.
+            self._shown_offset = self.log.end_offset
+        if self.log.synced_offset < self.log.end_offset:
+            self.ask_sync()
+        self.watchers.wake()
 
     @property
     def acks_all(self) -> AcksAll:
@@ -238,7 +231,7 @@ class Partition:
             raise PartitionOffline(str(error)) from error
         if not appended.repeated:
             self._bytes += size
-            self._unsynced.total += size
+            self._unsynced.add(self, size)
             if self._acks_all is not AcksAll.DISK:
                 self._flush_by_policy()
                 self.watchers.wake()
@@ -308,6 +301,12 @@ class Partition:
         if self._offline is None and self.log.synced_offset < self.log.end_offset:
             self.ask_sync()
 
+    def _sync_again(self) -> None:
+        """Whatever the failed sync had to do beside the records, as sealing segments, is to be done too."""
+        self._sync_timer_set = False
+        if self._offline is None:
+            self.ask_sync()
+
     def _flush_by_time(self) -> None:
         self._flush_timer_set = False
         if self._offline is None:
@@ -327,6 +326,7 @@ class Partition:
             return
         self._job = job
         self._job_bytes, self._bytes = self._bytes, 0
+        self._unsynced.forget(self)
         self._flushed_at_offset = job.end_offset
         self._syncs.submit(job, partial(self._end_sync, job))
 
@@ -346,7 +346,7 @@ class Partition:
                 self._durable.fail(PartitionOffline(f"the disk is full: {fault}"))
                 # The timer that would sync unasked is taken to be set, so that this one comes in its place.
                 self._sync_timer_set = True
-                self._scheduler.call_later(RETRY_MS, self._sync_by_time)
+                self._scheduler.call_later(RETRY_MS, self._sync_again)
             else:
                 self._go_offline(fault)
             self._tell_idle()
@@ -390,10 +390,17 @@ class Partition:
         """Whether a job touches the log's files."""
         return self._job is not None or bool(self._upkeep)
 
+    def settle(self) -> None:
+        """Sync what there is, whatever the policy: the partition is about to be closed."""
+        if self._offline is None and self.log.synced_offset < self.log.end_offset:
+            self.ask_sync()
+
     @property
     def is_settled(self) -> bool:
-        """Whether no job touches the log's files and none is about to."""
-        return not self.is_busy and (self._offline is not None or not self._sync_asked)
+        """Whether all that can be is on the disk, no job touches the log's files and none is about to."""
+        if self.is_busy or self._offline is not None:
+            return not self.is_busy
+        return not self._sync_asked and self.log.synced_offset == self.log.end_offset
 
     def when_idle(self, told: Callable[[], None]) -> None:
         """Call back once no job touches the log's files: before they may be taken away."""
@@ -420,11 +427,14 @@ class Partition:
         if self._offline is None:
             reason = PartitionOffline(f"{self.log.directory} is offline: {cause}")
             _logger.error("%s", reason)
+            # Not every fault has reached the log by itself, and one that is offline must not be closed as if in order.
+            self.log.fail(cause)
             self._leave(reason)
 
     def _leave(self, reason: Refusal) -> None:
         self._offline = reason
         self._unsynced.total -= self._bytes
+        self._unsynced.forget(self)
         self._bytes = 0
         self._durable.fail(reason)
         self.watchers.wake()
@@ -440,8 +450,13 @@ class Partition:
 
     def close(self) -> None:
         """Close the log in order; for any thread, once no sync is under way and nothing is appended any more."""
-        if self._offline is None:
-            self.log.close()
+        if self._offline is not None:
+            return
+        # First, so that a timer that fires meanwhile begins nothing.
+        self._offline = PartitionOffline(f"{self.log.directory}: the broker is closed")
+        if self._job is not None:
+            raise LogClosed(f"{self.log.directory}: a sync has not come to its end")
+        self.log.close()
 
     def require_online(self) -> None:
         """Raise the reason when the partition cannot be used."""

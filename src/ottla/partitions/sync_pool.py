@@ -6,6 +6,7 @@ Many threads, because each partition has at most one sync under way and a slow d
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -18,6 +19,8 @@ from ottla.scheduler import Scheduler
 THREADS_DEFAULT = 32
 
 Done = Callable[[StorageFault | None], None]
+
+_logger = logging.getLogger(__name__)
 
 
 class Job(Protocol):
@@ -42,6 +45,10 @@ def run_job(job: Job) -> StorageFault | None:
         return fault
     except StorageError as error:
         return StorageFault(type(job).__name__, str(error))
+    except Exception as error:
+        # A bug; whoever waits for the job must be told, and nobody knows what it has done.
+        _logger.exception("%s ended in a way that it should not", type(job).__name__)
+        return StorageFault(type(job).__name__, "run", error)
     return None
 
 

@@ -20,6 +20,8 @@ VARINT_MAX = 2**31 - 1
 """Lengths, counts and tags are Java ints; what is larger reads there as a negative number."""
 TEXT_BYTES_MAX = 2**15 - 1
 """Also compact strings keep the limit of the older two-byte length."""
+TAGS_MAX = 256
+"""Tagged fields that one struct may have: far more than any version of the protocol knows."""
 SHORT_MAX = 127
 """Lengths and counts up to here take one byte as a varint and have a layout of their own."""
 LAYOUTS_MAX = 4096
@@ -145,6 +147,8 @@ def read_tag_count(buffer: Buffer, position: int, first: int) -> tuple[int, int]
         count, position = read_long_varint(buffer, position, first)
     if count * 2 > len(buffer) - position:
         raise ProtocolError(f"{count} tagged fields do not fit into {len(buffer) - position} bytes")
+    if count > TAGS_MAX:
+        raise ProtocolError(f"{count} tagged fields in one struct, at most {TAGS_MAX} are taken")
     return count, position
 
 

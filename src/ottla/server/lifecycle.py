@@ -62,11 +62,19 @@ async def serve(settings: Settings, ready: Callable[[Sequence[Address]], None]) 
 class Server:
     """A broker and its connections, on the loop that runs."""
 
-    def __init__(self, broker: Broker, listener: Listener, syncs: SyncPool, addresses: Sequence[Address]) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        listener: Listener,
+        syncs: SyncPool,
+        compactor: ChildCompactor,
+        addresses: Sequence[Address],
+    ) -> None:
         self.broker = broker
         self.addresses = addresses
         self._listener = listener
         self._syncs = syncs
+        self._compactor = compactor
 
     @classmethod
     async def start(cls, settings: Settings) -> Server:
@@ -75,7 +83,8 @@ class Server:
         loop = asyncio.get_running_loop()
         scheduler = LoopScheduler(loop)
         syncs = SyncPool(scheduler, threads=configs.integer("ottla.sync.threads"))
-        world = World(OsDisk(), SystemClock(), scheduler, syncs, uuid4, ChildCompactor(scheduler))
+        compactor = ChildCompactor(scheduler)
+        world = World(OsDisk(), SystemClock(), scheduler, syncs, uuid4, compactor)
         broker = start(str(configs.value("log.dir")), settings, world)
         try:
             told = addresses_of(configs.value("advertised.listeners"))
@@ -85,16 +94,19 @@ class Server:
             broker.stop()
             broker.close()
             raise
-        return cls(broker, listener, syncs, bound)
+        return cls(broker, listener, syncs, compactor, bound)
 
     async def stop(self) -> None:
         """Answer what came, sync, close, and leave the mark of a clean stop."""
         self.broker.stop()
+        self._compactor.close()
         await self._listener.drain(DRAIN_S)
         loop = asyncio.get_running_loop()
         # acks=1 is answered before its sync: one may be under way, and ask for the next when it ends.
         deadline = loop.time() + DRAIN_S
         partitions = self.broker.services.partitions
+        for _, partition in partitions:
+            partition.settle()
         while not all(partition.is_settled for _, partition in partitions) and loop.time() < deadline:
             await asyncio.sleep(SETTLE_CHECK_S)
         await loop.run_in_executor(None, self._syncs.close)

@@ -64,6 +64,7 @@ class Listener:
         self._to_flush: set[Session] = set()
         self._servers: list[asyncio.Server] = []
         self._idle_timer: asyncio.TimerHandle | None = None
+        self._is_draining = False
         self._loop = asyncio.get_running_loop()
 
     async def listen(self, address: Address) -> Address:
@@ -83,6 +84,8 @@ class Listener:
 
     def admit(self, session: Session) -> str | None:
         """Take a connection in, or say why not."""
+        if self._is_draining:
+            return "the broker is stopping"
         if len(self._sessions) >= self.limits.connections_max:
             return f"max.connections ({self.limits.connections_max}) are open"
         self._sessions.add(session)
@@ -146,6 +149,7 @@ class Listener:
 
     async def drain(self, timeout_s: float) -> None:
         """Take no more connections and requests; wait until what came is answered, then close."""
+        self._is_draining = True
         if self._idle_timer is not None:
             self._idle_timer.cancel()
         for server in self._servers:

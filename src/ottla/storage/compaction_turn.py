@@ -21,9 +21,11 @@ from ottla.storage.swap import SwapJob
 class CompactionTurn:
     """What a log must remember of its compactions."""
 
-    __slots__ = ("_next_horizon_ms", "_planned")
+    __slots__ = ("_next_horizon_ms", "_planned", "is_swapping")
 
     def __init__(self) -> None:
+        self.is_swapping = False
+        """From `install` to `complete`: the files behind the segments are being replaced."""
         self._planned: dict[int, Seal] = {}
         """The seals that the sources had when they were planned for, by base offset."""
         self._next_horizon_ms: int | None = None
@@ -63,6 +65,7 @@ class CompactionTurn:
         if {segment.base_offset: segment.seal for segment in sources} != self._planned or not self._planned:
             swap.drop_undecided(disk, directory)
             return None
+        self.is_swapping = True
         for segment in sources:
             segment.hold()
         horizons = [result.next_horizon_ms]
@@ -74,5 +77,6 @@ class CompactionTurn:
 
     def complete(self, job: SwapJob) -> None:
         """The job has run; the same result is not installed twice."""
+        self.is_swapping = False
         self._planned = {}
         self._next_horizon_ms = job.next_horizon_ms

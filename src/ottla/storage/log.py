@@ -13,8 +13,18 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from ottla.clock import Clock
-from ottla.errors import DiskFull, InvalidBatch, LogClosed, OffsetOutOfRange, RecordTooLarge, StorageError, StorageFault
-from ottla.records.batch import LOG_OVERHEAD, OFFSET_DELTA_MAX, PREFIX_SIZE, BatchHeader, Buffer, check, prefix, walk
+from ottla.errors import DiskFull, InvalidBatch, LogClosed, RecordTooLarge, StorageError, StorageFault
+from ottla.records.batch import (
+    LOG_OVERHEAD,
+    NO_TIMESTAMP,
+    OFFSET_DELTA_MAX,
+    PREFIX_SIZE,
+    BatchHeader,
+    Buffer,
+    check,
+    prefix,
+    walk,
+)
 from ottla.records.control import Marker, parse_marker
 from ottla.storage import producer_snapshot, retention
 from ottla.storage.aborted_index import AbortedTransaction
@@ -25,12 +35,13 @@ from ottla.storage.compaction_turn import CompactionTurn
 from ottla.storage.disk import Disk
 from ottla.storage.log_config import SEGMENT_BYTES_MAX, LogConfig
 from ottla.storage.producer_replay import aborted_in, producers_at, remove_snapshots, replay_batch
+from ottla.storage.readable_log import ReadableLog
 from ottla.storage.recovery import EPOCHS_FILE, SYNC_FAILED_FILE, Recovery, RecoveryReport
 from ottla.storage.removal import RemovalJob, write_log_start
+from ottla.storage.retention import SegmentFacts
 from ottla.storage.rolling import roll_after_ms, roll_is_due
-from ottla.storage.scan import FoundBatch
 from ottla.storage.segment import LOOK_FIRST, SNAPSHOT_SUFFIX, Segment, file_name
-from ottla.storage.segments import LogSlice, Segments, TimestampOffset
+from ottla.storage.segments import Segments
 from ottla.storage.swap import SwapJob
 from ottla.storage.sync import PendingSync, SyncJob, seal_segments
 
@@ -46,7 +57,7 @@ class Appended(NamedTuple):
     """The batch was there already: a retry, answered with the original's offsets."""
 
 
-class Log:
+class Log(ReadableLog):
     """One partition's log. Use `Log.open`."""
 
     def __init__(self, disk: Disk, directory: str, *, config: LogConfig, clock: Clock) -> None:
@@ -61,7 +72,6 @@ class Log:
         self.recovery: RecoveryReport = opened.report
         self.log_start_offset = opened.log_start_offset
         self.end_offset = self._segments.active.end_offset
-        """The offset that the next record gets."""
         self.synced_offset = self.end_offset
         """Everything below this offset survives a power loss."""
         self._pending = PendingSync()
@@ -160,9 +170,13 @@ class Log:
 
     def _write(self, parts: list[Buffer], header: BatchHeader, *, first: int, last: int) -> None:
         size = header.length + LOG_OVERHEAD
-        newest_ms = header.max_timestamp
+        newest_ms = header.max_timestamp if header.record_count else NO_TIMESTAMP
         active = self._segments.active
-        if active.size + size > self._config.segment_bytes or newest_ms > active.roll_after_ms:
+        if (
+            active.size + size > self._config.segment_bytes
+            or newest_ms > active.roll_after_ms
+            or last - active.base_offset > OFFSET_DELTA_MAX
+        ):
             active = self._make_room(active, header, first=first, last=last)
         try:
             active.file.append(parts)
@@ -177,6 +191,12 @@ class Log:
         if transaction is not None:
             self._segments.active.note_aborted(transaction)
 
+    def begin_epoch(self, epoch: int) -> None:
+        """Note a new leader epoch before anything is written under it; durable with the next sync."""
+        self._require_open()
+        self._pending.epochs_changed |= self.epochs.assign(epoch, start_offset=self.end_offset)
+        self._epoch = self.epochs.latest
+
     # --- segments ------------------------------------------------------------------------------------
 
     def _make_room(self, active: Segment, header: BatchHeader, *, first: int, last: int) -> Segment:
@@ -185,7 +205,10 @@ class Log:
             raise RecordTooLarge(f"a batch of {header.size} bytes, a segment holds {SEGMENT_BYTES_MAX} at most")
         if active.seal is not None:
             self._unseal(active)
-        if active.size and roll_is_due(active, header, self._config, last_offset=last, clock=self._clock):
+        is_out_of_reach = last - active.base_offset > OFFSET_DELTA_MAX
+        if is_out_of_reach or (
+            active.size and roll_is_due(active, header, self._config, last_offset=last, clock=self._clock)
+        ):
             # After a gap too wide for an index entry, the new segment must begin with the batch itself.
             base_offset = self.end_offset if last - self.end_offset <= OFFSET_DELTA_MAX else first
             self._roll_to(base_offset)
@@ -205,6 +228,8 @@ class Log:
             # The mark of a clean stop must not outlive what is written from here on.
             self._unseal(old)
         new = self._new_segment(base_offset)
+        # The range up to the next segment is the earlier one's, also where a gap is.
+        old.end_offset = base_offset
         snapshot = producer_snapshot.encode(self.producers.entries)
         self._pending.note_rolled(old, snapshot=(new.path(SNAPSHOT_SUFFIX), snapshot))
 
@@ -286,8 +311,10 @@ class Log:
             self.fail(error)
             raise
 
-    def fail(self, error: StorageFault) -> None:
+    def fail(self, error: StorageError) -> None:
         """Go offline, and leave word for the next opening that the page cache may show what the disk lacks."""
+        if self._closed:
+            return
         self._failure = error
         self._closed = True
         _logger.error("%s is offline: %s", self.directory, error)
@@ -322,54 +349,12 @@ class Log:
         for segment in self._segments:
             segment.release()
 
-    # --- reading -------------------------------------------------------------------------------------
-
-    def slice(self, *, offset: int, bytes_max: int, end_offset: int | None = None) -> LogSlice | None:
-        """Where the bytes from `offset` on stand, at most up to `end_offset`; None when there are none yet.
-
-        The first batch is whole, also when it is larger than `bytes_max`, and may begin before `offset`.
-        """
-        self._require_readable(offset)
-        end = self.end_offset if end_offset is None else min(end_offset, self.end_offset)
-        return self._segments.slice(offset, bytes_max=bytes_max, end_offset=end)
-
-    def read(self, *, offset: int, bytes_max: int, end_offset: int | None = None) -> bytes:
-        """The bytes that `slice` names."""
-        found = self.slice(offset=offset, bytes_max=bytes_max, end_offset=end_offset)
-        return b"" if found is None else found.read()
-
-    def batches(self, *, offset: int, end_offset: int | None = None) -> Iterator[FoundBatch]:
-        """Every batch from the one that holds `offset` on, one by one, over all segments."""
-        self._require_readable(offset)
-        return self._segments.batches(offset, end_offset=self.end_offset if end_offset is None else end_offset)
-
-    def offset_for_timestamp(self, timestamp_ms: int, *, end_offset: int | None = None) -> TimestampOffset | None:
-        """The first record at or after a time, None when there is none."""
-        self._require_readable(self.log_start_offset)
-        end = self.end_offset if end_offset is None else end_offset
-        return self._segments.find_timestamp(timestamp_ms, start_offset=self.log_start_offset, end_offset=end)
-
-    def newest(self, *, end_offset: int | None = None) -> TimestampOffset | None:
-        """The first record with the greatest timestamp."""
-        self._require_readable(self.log_start_offset)
-        return self._segments.newest(end_offset=self.end_offset if end_offset is None else end_offset)
-
-    def aborted_transactions(self, *, offset: int, end_offset: int) -> list[AbortedTransaction]:
-        """What a read_committed reader of the range must skip, by first offset."""
-        self._require_readable(offset)
-        return self._segments.aborted(offset, end_offset=end_offset)
-
-    def _require_readable(self, offset: int) -> None:
-        self._require_open()
-        if not self.log_start_offset <= offset <= self.end_offset:
-            raise OffsetOutOfRange(f"offset {offset}, the log holds {self.log_start_offset} to {self.end_offset}")
-
     # --- bounds --------------------------------------------------------------------------------------
 
     def delete_records(self, before_offset: int) -> RemovalJob:
         """Raise the log start; segments that lie wholly below it go. Durable once the job has run."""
         self._require_readable(before_offset)
-        return self._removal(before_offset, retention.below(self._segments.facts(), before_offset))
+        return self._removal(before_offset, retention.below(self._removable(), before_offset))
 
     def apply_retention(self, *, below_offset: int) -> RemovalJob | None:
         """Drop sealed segments that are too old or too much; the job removes their files.
@@ -377,16 +362,22 @@ class Log:
         Nothing at or beyond `below_offset`, the high watermark, goes.
         """
         self._require_open()
+        removable = self._removable()
         count = retention.expired(
-            self._segments.facts(),
+            removable,
             self._config,
             now_ms=self._clock.now_ms(),
             log_bytes=self.size,
             below_offset=below_offset,
         )
+        count = max(count, retention.below(removable, self.log_start_offset))
         if not count:
             return None
         return self._removal(max(self.log_start_offset, self._segments[count].base_offset), count)
+
+    def _removable(self) -> list[SegmentFacts]:
+        """What may be removed now: nothing while compacted segments are put in the place of others."""
+        return [] if self._compaction.is_swapping else self._segments.facts()
 
     def _removal(self, log_start_offset: int, count: int) -> RemovalJob:
         self.log_start_offset = max(self.log_start_offset, log_start_offset)
@@ -401,6 +392,7 @@ class Log:
         Durable when this returns.
         """
         self._require_readable(offset)
+        assert not self._compaction.is_swapping, "a log is not truncated while segments are swapped"
         target = self._segments[self._segments.index_of(offset)]
         position = target.position_of(offset)
         if position < target.size:
@@ -427,10 +419,10 @@ class Log:
     def restart_at(self, offset: int) -> None:
         """Drop the whole log and begin again at an offset, as a follower does that was left behind."""
         self._require_open()
-        # Once this is durable, recovery knows that nothing below it counts.
-        write_log_start(self._disk, self.directory, offset)
         self._pending.forget_from(0)
         with self._offline_on_fault():
+            # Once this is durable, recovery knows that nothing below it counts.
+            write_log_start(self._disk, self.directory, offset)
             while len(self._segments):
                 self._segments.pop_last().remove()
             self._new_segment(offset)
@@ -440,10 +432,11 @@ class Log:
 
     def _forget_beyond(self, offset: int) -> None:
         """After a truncation: epochs, snapshots and producers know nothing beyond `offset`."""
+        # Before the file below is written: that syncs the directory, so that no snapshot comes back.
+        remove_snapshots(self._disk, self.directory, beyond=offset)
         self.epochs.truncate_end(offset)
         self._epoch = self.epochs.latest
         write_atomically(self._disk, *self._epochs_file())
-        remove_snapshots(self._disk, self.directory, beyond=offset)
         self.producers = producers_at(self._disk, self.directory, self.segments, offset)
 
     # --- upkeep --------------------------------------------------------------------------------------

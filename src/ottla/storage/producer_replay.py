@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from ottla.errors import BatchError, StorageFault
+from ottla.errors import BatchError
 from ottla.records.batch import BatchHeader, Buffer
 from ottla.records.control import parse_marker
 from ottla.storage import producer_snapshot
@@ -98,7 +98,8 @@ def replay_segments(
                 if transaction is not None:
                     ended.append(transaction)
         except BatchError as error:
-            raise StorageFault(segment.path(LOG_SUFFIX), f"damaged inside: {error}") from error
+            # Damage costs what is damaged: what this segment would have told of its producers.
+            _logger.error("%s: damaged inside: %s; its later producers are not known", segment.path(LOG_SUFFIX), error)
     return aborted
 
 

@@ -25,7 +25,7 @@ from ottla.storage.checkpoint import (
     write_atomically,
 )
 from ottla.storage.disk import Disk
-from ottla.storage.epochs import EpochStart, LeaderEpochs
+from ottla.storage.epochs import UNDEFINED_EPOCH, EpochStart, LeaderEpochs
 from ottla.storage.log_config import LogConfig
 from ottla.storage.producer_replay import (
     aborted_in,
@@ -98,6 +98,8 @@ class Recovery:
         self._producers: ProducerStates | None = None
         """What the scan of the tail found; None when nothing had to be scanned."""
         self._epochs_saved: tuple[EpochStart, ...] | None = None
+        self._epoch_newest = UNDEFINED_EPOCH
+        """That the file knows: it may have begun without a record that is left."""
 
     def run(self) -> OpenedLog:
         """Bring the directory into order and read what must be known of it."""
@@ -121,6 +123,8 @@ class Recovery:
         producers = self._producers_at(log_end_offset) if self._producers is None else self._producers
         epochs.truncate_start(log_start_offset)
         epochs.truncate_end(log_end_offset)
+        # Offsets may be given out anew from here on, never under an epoch that was there before.
+        epochs.assign(self._epoch_newest, start_offset=log_end_offset)
         for path, data in self._epochs_file(epochs):
             write_atomically(disk, path, data)
         self._remove_orphans(log_end_offset)
@@ -211,8 +215,13 @@ class Recovery:
             self._producers = None
         if not self._segments:
             self._add_active(log_start_offset)
-        elif not self._report.clean and self._segments[-1].seal is not None:
-            self._add_active(self._segments[-1].end_offset)
+        elif not self._report.clean and (last := self._segments[-1]).seal is not None:
+            if last.base_offset == last.end_offset:
+                # Empty: a new segment would have the same files.
+                last.unseal()
+                self._disk.sync_directory(self._directory)
+            else:
+                self._add_active(last.end_offset)
         if self._segments[-1].end_offset < lost_end_offset:
             self._segments[-1].end_offset = lost_end_offset
             seal_segments(self._disk, self._directory, self._segments[-1:], now_ms=self._now_ms)
@@ -403,8 +412,8 @@ class Recovery:
                 copy.sync()
             finally:
                 copy.close()
-            segment.release()
             self._disk.rename(path + _REWRITE_SUFFIX, path)
+            segment.reopen()
         self._disk.sync_directory(self._directory)
 
     # --- what is derived -----------------------------------------------------------------------------
@@ -428,6 +437,7 @@ class Recovery:
             try:
                 epochs = LeaderEpochs(decode_epochs(data))
                 self._epochs_saved = epochs.entries
+                self._epoch_newest = epochs.latest
                 if dirty < len(self._segments):
                     epochs.truncate_end(self._segments[dirty].base_offset)
                 return epochs
@@ -435,8 +445,13 @@ class Recovery:
                 self._damage(f"{path}: {error}; the leader epochs are read from the log")
         epochs = LeaderEpochs()
         for segment in trusted:
-            for found in batches(segment.file, end=segment.size, verify=False):
-                epochs.assign(found.header.leader_epoch, start_offset=found.header.base_offset)
+            try:
+                for found in batches(segment.file, end=segment.size, verify=False):
+                    epochs.assign(found.header.leader_epoch, start_offset=found.header.base_offset)
+            except BatchError as error:
+                self._damage(
+                    f"{segment.path(LOG_SUFFIX)}: damaged inside: {error}; its later leader epochs are not known"
+                )
         return epochs
 
     def _remove_orphans(self, log_end_offset: int) -> None:

@@ -30,7 +30,7 @@ SNAPSHOT_SUFFIX = ".snapshot"
 DATA_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_SUFFIX, ABORTED_SUFFIX)
 """What a segment is made of, beside its seal."""
 
-LOOK_FIRST = -2
+LOOK_FIRST = -(2**63) - 1
 """Smaller than any timestamp: every batch needs a closer look before it is appended."""
 LOOKUP_BYTES = 8192
 """Read at once when a batch is looked for: an index interval, usually, and the header after it."""
@@ -64,6 +64,7 @@ class Segment:
         "_file",
         "_indexes",
         "_interval_bytes",
+        "_is_held",
         "_tail",
         "base_offset",
         "created_ms",
@@ -85,6 +86,7 @@ class Segment:
         self._aborted_of = aborted_of
         self._file: File | None = None
         self._indexes: SegmentIndexes | None = None
+        self._is_held = False
         self._tail = (-1, -1)
         self.base_offset = base_offset
         self.end_offset = base_offset
@@ -146,16 +148,23 @@ class Segment:
     def release(self) -> None:
         """Let go of the descriptor and, when the seal can bring them back, of the indexes.
 
-        A slice that somebody still reads keeps the descriptor alive.
+        A slice that somebody still reads keeps the descriptor alive. What is held stays, and so does the
+        descriptor of a segment that is not sealed: only it is told of writes that failed later.
         """
+        if self._is_held or self.seal is None:
+            return
         self._file = None
-        if self.seal is not None:
-            self._indexes = None
+        self._indexes = None
+
+    def reopen(self) -> None:
+        """Another file stands under the name now: open that one at the next use."""
+        self._file = None
 
     def hold(self) -> None:
         """Open what a reader needs, so that the files behind the names may be replaced."""
         self.file  # noqa: B018 - opened by being asked for
         self.indexes  # noqa: B018
+        self._is_held = True
 
     def remove(self) -> None:
         """Delete the segment's files, its seal first, so that half a segment is never trusted."""
@@ -234,9 +243,9 @@ class Segment:
     def cut(self, *, position: int, end_offset: int) -> None:
         """Truncate the file; the caller has removed the seal durably."""
         indexes = self.indexes
+        remaining = self._build_indexes(position)
         self.file.truncate(position)
         self.file.sync()
-        remaining = build_indexes(self.file, base_offset=self.base_offset, interval_bytes=self._interval_bytes)
         remaining.aborted = [entry for entry in indexes.aborted if entry.last_offset < end_offset]
         self.first_timestamp_ms = None
         self.adopt_scan(remaining, size=position, end_offset=end_offset)
@@ -307,7 +316,7 @@ class Segment:
         times = self._read_index(TIME_SUFFIX, self.seal.time_index, time_index.ENTRY_BYTES)
         aborted = self._read_index(ABORTED_SUFFIX, self.seal.aborted_index, aborted_index.ENTRY_BYTES)
         if offsets is None or times is None:
-            indexes = self._build_indexes()
+            indexes = self._build_indexes(self.size)
         else:
             indexes = SegmentIndexes(self.base_offset, interval_bytes=self._interval_bytes)
             indexes.offsets = OffsetIndex.from_bytes(offsets)
@@ -321,11 +330,9 @@ class Segment:
             self._rewrite_indexes()
         return indexes
 
-    def _build_indexes(self) -> SegmentIndexes:
+    def _build_indexes(self, end: int) -> SegmentIndexes:
         try:
-            return build_indexes(
-                self.file, base_offset=self.base_offset, interval_bytes=self._interval_bytes, end=self.size
-            )
+            return build_indexes(self.file, base_offset=self.base_offset, interval_bytes=self._interval_bytes, end=end)
         except BatchError as error:
             raise StorageFault(
                 self.path(LOG_SUFFIX), f"damaged inside: {error}; close the log and reopen it"

@@ -82,6 +82,7 @@ class Segments:
     def replace_range(self, segment: Segment) -> None:
         """Put one sealed segment in the place of all that its range covers."""
         first, end = self.index_of(segment.base_offset), self.index_of(segment.end_offset - 1) + 1
+        assert self._bases[first] == segment.base_offset, "the segments have changed since the swap began"
         self._items[first:end] = [segment]
         self._bases[first:end] = [segment.base_offset]
 
@@ -129,8 +130,8 @@ class Segments:
 
     def batches(self, offset: int, *, end_offset: int) -> Iterator[FoundBatch]:
         """Every batch that reaches beyond `offset` and begins before `end_offset`, over all segments."""
-        for at in range(self.index_of(offset), len(self._items)):
-            segment = self._items[at]
+        # A copy: segments may be removed between two of the batches that are given out.
+        for segment in self._items[self.index_of(offset) :]:
             try:
                 for found in batches(
                     segment.file, position=segment.position_of(offset), end=segment.size, verify=False
@@ -158,21 +159,22 @@ class Segments:
                         return record if record.offset < end_offset else None
         return None
 
-    def newest(self, *, end_offset: int) -> TimestampOffset | None:
-        """The first record that has the greatest timestamp of all below `end_offset`."""
+    def newest(self, *, start_offset: int, end_offset: int) -> TimestampOffset | None:
+        """The first record that has the greatest timestamp of all in the range."""
         newest: TimestampOffset | None = None
         for segment in self._items:
             if segment.base_offset >= end_offset:
                 break
             if newest is not None and segment.max_timestamp_ms <= newest.timestamp_ms:
                 continue
-            if segment.max_timestamp_ms < 0:
+            if segment.max_timestamp_ms < 0 or segment.end_offset <= start_offset:
                 continue
-            # Only the last segment in the range can have its greatest timestamp beyond the end.
-            start = segment.max_timestamp_offset if segment.end_offset <= end_offset else segment.base_offset
+            # Only where the range begins or ends inside a segment can its greatest timestamp lie outside.
+            is_inside = segment.end_offset <= end_offset and segment.base_offset >= start_offset
+            start = segment.max_timestamp_offset if is_inside else max(segment.base_offset, start_offset)
             for found in self.batches(start, end_offset=min(end_offset, segment.end_offset)):
                 if newest is None or found.header.max_timestamp > newest.timestamp_ms:
-                    newest = _first_at(found, found.header.max_timestamp, 0) or newest
+                    newest = _first_at(found, found.header.max_timestamp, start_offset) or newest
         return newest
 
     # --- transactions --------------------------------------------------------------------------------
@@ -191,6 +193,8 @@ class Segments:
 def _first_at(found: FoundBatch, timestamp_ms: int, start_offset: int) -> TimestampOffset | None:
     """The first record of a batch at or beyond a time and an offset."""
     header = found.header
+    if not header.record_count:
+        return None
     if header.attributes & LOG_APPEND_TIME_BIT:
         offset = max(header.base_offset, start_offset)
         return TimestampOffset(header.max_timestamp, offset, header.leader_epoch)

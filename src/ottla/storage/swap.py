@@ -42,6 +42,10 @@ class SwapJob:
 def decide(disk: Disk, directory: str, base_offset: int) -> None:
     """From here on the compacted segment counts, and no longer those it was made from."""
     path = f"{directory}/{file_name(base_offset, SEAL_SUFFIX)}"
+    log_path = f"{directory}/{file_name(base_offset, LOG_SUFFIX)}{CLEANED}"
+    expected = _read_decided(disk, path + CLEANED).log_bytes
+    if disk.size(log_path) != expected:
+        raise StorageFault(log_path, f"has {disk.size(log_path)} bytes, its seal says {expected}; it is not swapped in")
     disk.sync_directory(directory)
     disk.rename(path + CLEANED, path + SWAP)
     disk.sync_directory(directory)
@@ -89,7 +93,8 @@ def drop_undecided(disk: Disk, directory: str) -> None:
 
 def _read_decided(disk: Disk, path: str) -> Seal:
     data = read_small(disk, path)
-    assert data is not None, "a decided swap has its seal"
+    if data is None:
+        raise StorageFault(path, "is missing, so its compaction is not swapped in")
     try:
         return decode(data)
     except DamagedSeal as error:

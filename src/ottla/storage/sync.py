@@ -6,6 +6,7 @@ interpreter), and the loop completes it. A job holds everything it needs: it nev
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -110,7 +111,7 @@ class PendingSync:
         """The log was truncated at `offset`: what lies beyond is not to be synced or sealed."""
         assert self.job is None, "a log is not truncated while it is synced"
         self._rolled = [segment for segment in self._rolled if segment.end_offset <= offset]
-        self._snapshots = []
+        self._snapshots = [file for file in self._snapshots if int(os.path.basename(file[0])[:20]) <= offset]
 
     def prepare(
         self,

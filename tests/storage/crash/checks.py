@@ -29,7 +29,10 @@ def check_opened(log: Log, model: Model) -> None:
     check_producers(log, model)
     check_transactions(log, model, found)
     epochs = model.epochs(start=start, end=end)
-    assert log.epochs.entries == epochs.entries, (log.epochs.entries, epochs.entries)
+    # An epoch is known from when it begins, so the last one may have lost all its records.
+    with_records = tuple(entry for entry in log.epochs.entries if entry.start_offset < end)
+    assert with_records == epochs.entries, (log.epochs.entries, epochs.entries)
+    assert log.epochs.latest >= epochs.latest
 
 
 def check_content(found: list[StoredBatch], model: Model, *, start: int, end: int) -> None:

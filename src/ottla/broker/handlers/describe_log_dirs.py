@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ottla.broker.answers import code_of
+from ottla.broker.answers import Answers, code_of
 from ottla.broker.caller import Caller
+from ottla.broker.deadlines import TIMEOUT_MS_DEFAULT
 from ottla.broker.pending import Pending
 from ottla.broker.services import Services
 from ottla.error_codes import ErrorCode
@@ -36,15 +37,21 @@ def describe_log_dirs(
     wanted = _wanted(request.topics, services.catalog.image)
     sizes = {key: partition.log.size for key, partition in services.partitions if key in wanted}
     job = MeasureJob(services.disk, services.directory, [key for key in wanted if key not in sizes])
-    pending = Pending()
+    answers: Answers[DescribeLogDirsResponse] = Answers(
+        1,
+        deadlines=services.deadlines,
+        timeout_ms=TIMEOUT_MS_DEFAULT,
+        late=lambda place, error: _response(services.directory.path, {}, error.code),
+        respond=lambda parts: parts[0],
+    )
 
     def measured(fault: StorageFault | None) -> None:
         sizes.update(job.sizes)
         code = ErrorCode.NONE if fault is None else code_of(fault)
-        pending.complete(_response(services.directory.path, sizes, code))
+        answers.settle(0, _response(services.directory.path, sizes, code))
 
     services.syncs.submit(job, measured)
-    return pending
+    return answers.response()
 
 
 def _wanted(topics: Sequence[DescribableLogDirTopic] | None, image: Image) -> dict[tuple[str, int], None]:

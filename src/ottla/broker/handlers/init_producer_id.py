@@ -6,8 +6,9 @@ not there yet: a transactional id is refused.
 
 from __future__ import annotations
 
-from ottla.broker.answers import code_of
+from ottla.broker.answers import Answers, code_of
 from ottla.broker.caller import Caller
+from ottla.broker.deadlines import TIMEOUT_MS_DEFAULT
 from ottla.broker.pending import Pending
 from ottla.broker.services import Services
 from ottla.errors import InvalidRequest, InvalidTransactionState, OttlaError
@@ -27,13 +28,23 @@ def init_producer_id(
         raise InvalidTransactionState("transactions are not available on this broker")
     if (request.producer_id == NO_ID) != (request.producer_epoch == NO_EPOCH):
         raise InvalidRequest("a producer that has an id has an epoch too: give both or none")
-    pending = Pending()
+    answers: Answers[InitProducerIdResponse] = Answers(
+        1,
+        deadlines=services.deadlines,
+        timeout_ms=TIMEOUT_MS_DEFAULT,
+        late=lambda place, error: _refused(error),
+        respond=lambda parts: parts[0],
+    )
 
     def given(outcome: int | OttlaError) -> None:
         if isinstance(outcome, OttlaError):
-            pending.complete(InitProducerIdResponse(error_code=code_of(outcome), producer_epoch=NO_EPOCH))
+            answers.settle(0, _refused(outcome))
         else:
-            pending.complete(InitProducerIdResponse(producer_id=outcome))
+            answers.settle(0, InitProducerIdResponse(producer_id=outcome))
 
     services.producer_ids.take(given)
-    return pending
+    return answers.response()
+
+
+def _refused(error: OttlaError) -> InitProducerIdResponse:
+    return InitProducerIdResponse(error_code=code_of(error), producer_epoch=NO_EPOCH)

@@ -8,8 +8,11 @@ for the end after an acknowledgement finds their own record: the answer waits fo
 from __future__ import annotations
 
 from functools import partial
+from itertools import islice
 
+from ottla.broker.answers import Answers
 from ottla.broker.caller import Caller
+from ottla.broker.deadlines import TIMEOUT_MS_DEFAULT
 from ottla.broker.pending import Pending
 from ottla.broker.services import Services
 from ottla.error_codes import ErrorCode
@@ -22,6 +25,7 @@ from ottla.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from ottla.protocol.schema import Message
 from ottla.storage.segments import TimestampOffset
 
 LATEST = -1
@@ -35,50 +39,50 @@ READ_COMMITTED = 1
 UNKNOWN = TimestampOffset(-1, -1, -1)
 
 
-def list_offsets(
-    request: ListOffsetsRequest, version: int, caller: Caller, services: Services
-) -> ListOffsetsResponse | Pending:
+def list_offsets(request: ListOffsetsRequest, version: int, caller: Caller, services: Services) -> Message | Pending:
     return _Lookup(request, version, services).answer()
 
 
 class _Lookup:
     """All questions of one request; each waits for what was written before it was asked."""
 
-    __slots__ = ("_open", "_pending", "_request", "_services", "_version")
+    __slots__ = ("_answers", "_asked", "_request", "_services", "_version")
 
     def __init__(self, request: ListOffsetsRequest, version: int, services: Services) -> None:
         self._request = request
         self._version = version
         self._services = services
-        self._open = 0
-        self._pending: Pending | None = None
+        self._asked = [(topic.name, asked) for topic in request.topics for asked in topic.partitions]
+        self._answers: Answers[ListOffsetsPartitionResponse] = Answers(
+            len(self._asked),
+            deadlines=services.deadlines,
+            # Before version 10 there is none in the request; a client that leaves it out does not mean "at once".
+            timeout_ms=request.timeout_ms if request.timeout_ms > 0 else TIMEOUT_MS_DEFAULT,
+            late=lambda place, error: _refused(self._asked[place][1], error),
+            respond=self._response,
+        )
 
-    def answer(self) -> ListOffsetsResponse | Pending:
-        for topic in self._request.topics:
-            for asked in topic.partitions:
-                try:
-                    partition = self._services.partitions.by_name(topic.name, asked.partition_index)
-                except Refusal:
-                    continue
-                if partition.high_watermark < partition.log.end_offset:
-                    self._open += 1
-                    partition.when_durable(partition.log.end_offset, partial(self._settle))
-        if not self._open:
-            return self._response()
-        self._pending = Pending()
-        return self._pending
+    def answer(self) -> Message | Pending:
+        for place, (topic, asked) in enumerate(self._asked):
+            try:
+                partition = self._services.partitions.by_name(topic, asked.partition_index)
+            except Refusal as error:
+                self._answers.settle(place, _refused(asked, error))
+                continue
+            if partition.high_watermark < partition.log.end_offset:
+                partition.when_durable(partition.log.end_offset, partial(self._settle, place))
+            else:
+                self._settle(place)
+        return self._answers.response()
 
-    def _settle(self, error: Refusal | None) -> None:
-        self._open -= 1
-        if not self._open and self._pending is not None:
-            self._pending.complete(self._response())
+    def _settle(self, place: int, error: Refusal | None = None) -> None:
+        self._answers.settle(place, self._look_up(*self._asked[place]))
 
-    def _response(self) -> ListOffsetsResponse:
+    def _response(self, parts: list[ListOffsetsPartitionResponse]) -> ListOffsetsResponse:
+        following = iter(parts)
         return ListOffsetsResponse(
             topics=[
-                ListOffsetsTopicResponse(
-                    name=topic.name, partitions=[self._look_up(topic.name, asked) for asked in topic.partitions]
-                )
+                ListOffsetsTopicResponse(name=topic.name, partitions=list(islice(following, len(topic.partitions))))
                 for topic in self._request.topics
             ]
         )
@@ -95,7 +99,7 @@ class _Lookup:
             except StorageError as fault:
                 raise partition.unreadable(fault) from fault
         except Refusal as error:
-            return ListOffsetsPartitionResponse(partition_index=index, error_code=error.code)
+            return _refused(asked, error)
         return ListOffsetsPartitionResponse(
             partition_index=index,
             error_code=ErrorCode.NONE,
@@ -118,3 +122,7 @@ class _Lookup:
         if timestamp_ms == MAX_TIMESTAMP:
             return log.newest(end_offset=end) or UNKNOWN
         return log.offset_for_timestamp(timestamp_ms, end_offset=end) or UNKNOWN
+
+
+def _refused(asked: ListOffsetsPartition, error: Refusal) -> ListOffsetsPartitionResponse:
+    return ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=error.code)

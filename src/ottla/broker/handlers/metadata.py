@@ -9,9 +9,12 @@ there is no authorisation yet.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from uuid import UUID
 
+from ottla.broker.answers import Answers
 from ottla.broker.caller import Caller
+from ottla.broker.deadlines import TIMEOUT_MS_DEFAULT
 from ottla.broker.pending import Pending
 from ottla.broker.services import Services
 from ottla.error_codes import ErrorCode
@@ -27,14 +30,14 @@ from ottla.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from ottla.protocol.schema import NO_UUID
+from ottla.protocol.schema import NO_UUID, Message
 from ottla.storage.layout import is_topic_name
 
 BY_ID_VERSION_MIN = 12
 """Before, a topic in the response must have a name."""
 
 
-def metadata(request: MetadataRequest, version: int, caller: Caller, services: Services) -> MetadataResponse | Pending:
+def metadata(request: MetadataRequest, version: int, caller: Caller, services: Services) -> Message | Pending:
     asked = request.topics
     if asked is None or (version == 0 and not asked):
         topics = [_told(topic, services) for topic in services.catalog.image.topics.values()]
@@ -60,29 +63,39 @@ def metadata(request: MetadataRequest, version: int, caller: Caller, services: S
 
 def _create_first(
     missing: Sequence[str], asked: Sequence[MetadataRequestTopic], caller: Caller, services: Services
-) -> Pending:
-    pending = Pending()
+) -> Message | Pending:
+    """The response once the topics are there, or the time is over: a disk that hangs must not hang the client."""
     names = list(dict.fromkeys(missing))
-    waiting = len(names)
-    refused: dict[str, OttlaError] = {}
 
-    def placed(error: OttlaError | None) -> None:
-        nonlocal waiting
-        waiting -= 1
-        if not waiting:
-            pending.complete(_response([_find(entry, services, refused) for entry in asked], caller, services))
+    def find(place: int, error: OttlaError | None) -> MetadataResponseTopic:
+        name = names[place]
+        return _find(MetadataRequestTopic(name=name), services, {} if error is None else {name: error})
+
+    def respond(made: list[MetadataResponseTopic]) -> MetadataResponse:
+        by_name = dict(zip(names, made, strict=True))
+        topics = [
+            by_name[entry.name] if entry.topic_id == NO_UUID and entry.name in by_name else _find(entry, services, {})
+            for entry in asked
+        ]
+        return _response(topics, caller, services)
+
+    answers: Answers[MetadataResponseTopic] = Answers(
+        len(names), deadlines=services.deadlines, timeout_ms=TIMEOUT_MS_DEFAULT, late=find, respond=respond
+    )
+
+    def placed(place: int, error: OttlaError | None) -> None:
+        # A topic whose directories could not be made is there all the same: its partitions are told as offline.
+        answers.settle(place, find(place, None))
 
     def created(outcomes: list[Topic | OttlaError]) -> None:
-        for name, outcome in zip(names, outcomes, strict=True):
+        for place, outcome in enumerate(outcomes):
             if isinstance(outcome, Topic):
-                services.partitions.when_placed(outcome.topic_id, placed)
-                continue
-            if not isinstance(outcome, TopicExists):
-                refused[name] = outcome
-            placed(None)
+                services.partitions.when_placed(outcome.topic_id, partial(placed, place))
+            else:
+                answers.settle(place, find(place, None if isinstance(outcome, TopicExists) else outcome))
 
     services.catalog.create_topics([NewTopic(name) for name in names], created)
-    return pending
+    return answers.response()
 
 
 def _find(entry: MetadataRequestTopic, services: Services, refused: dict[str, OttlaError]) -> MetadataResponseTopic:

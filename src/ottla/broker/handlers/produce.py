@@ -34,9 +34,9 @@ from ottla.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from ottla.records.batch import BatchHeader, Buffer, TimestampType, check
-from ottla.records.compression import Codec
-from ottla.records.reader import spans, unpack
+from ottla.records.batch import HEADER_SIZE, BatchHeader, Buffer, TimestampType, check
+from ottla.records.compression import DECOMPRESSED_BYTES_MAX, Codec
+from ottla.records.reader import RECORD_BYTES_MIN, spans, unpack
 
 ACKS_ALL = -1
 ZSTD_VERSION_MIN = 7
@@ -89,6 +89,9 @@ def _append(partition: Partition, data: PartitionProduceData, version: int) -> P
     if not records:
         raise InvalidRecord("a produce request without a record batch")
     header = check(records)
+    room = len(records) - HEADER_SIZE if not header.codec else DECOMPRESSED_BYTES_MAX
+    if header.record_count * RECORD_BYTES_MIN > room:
+        raise InvalidRecord(f"{header.record_count} records are said to be in {room} bytes")
     if header.attributes & ~_PLAIN or header.record_count < 1 or partition.config.log.compact:
         _check_unusual(partition, records, header, version)
     appended, append_time_ms = partition.append(records, header)

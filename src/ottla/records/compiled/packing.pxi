@@ -206,6 +206,8 @@ cdef class SourceColumn:
             self.source.valid = self.valid.data()
             if self.valid.length() < (last + 7) // 8:
                 raise InvalidRecord(f"the column of {name} has too short a validity bitmap")
+        if offsets is None and width == 0:
+            raise InvalidRecord(f"the column of {name} has no offsets")
         if offsets is not None:
             self.offsets = View(offsets)
             self.source.offsets = self.offsets.data()
