@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import pickle
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
 import pytest
 
-from ottla.broker.compactor import _LENGTH, ChildCompactor
+from ottla.broker.compactor import _LENGTH, ORPHANED, ChildCompactor, start_child
 from ottla.clock import ManualClock
 from ottla.errors import OttlaError
 from ottla.records.builder import build_batch
@@ -64,14 +62,12 @@ def test_a_child_compacts_and_the_log_takes_its_work(tmp_path: Path) -> None:
 def test_a_child_whose_parent_is_gone_ends_and_leaves_nothing_to_swap(tmp_path: Path) -> None:
     log, planned = filled(tmp_path / "t-0", batches=600)
     question = pickle.dumps((log.directory, planned))
-    child = subprocess.Popen(
-        [sys.executable, "-m", "ottla.broker.compactor"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
+    child = start_child()
     with child:
         assert child.stdin is not None
         child.stdin.write(_LENGTH.pack(len(question)) + question)
         child.stdin.flush()
         child.stdin.close()
-        assert child.wait(30) == 1
+        assert child.wait(30) == ORPHANED
     assert not [name for name in OsDisk().names(log.directory) if name.endswith(".seal.cleaned")]
     log.close()

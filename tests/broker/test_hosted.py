@@ -7,10 +7,11 @@ import errno
 import pytest
 
 from ottla.error_codes import ErrorCode
-from ottla.errors import PartitionOffline
+from ottla.errors import PartitionOffline, StorageFault
 from ottla.partitions.hosted import PlaceJob, RemoveJob
 from ottla.protocol.messages.create_topics import CreateTopicsRequest
 from ottla.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from ottla.storage.log import Log
 from tests.broker.stage import DATA, Stage, creation, produce_request
 from tests.storage.workbench import batch, sequenced
 
@@ -91,6 +92,52 @@ def test_an_epoch_is_raised_by_every_unclean_stop(stage: Stage) -> None:
         assert stage.partition("a").leader_epoch == epoch
 
 
+def test_a_new_epoch_is_not_forgotten_when_the_broker_stops_before_the_metadata_have_it(stage: Stage) -> None:
+    stage.create("a")
+    stage.produce("a")
+    before = stage.store
+    stage.crash()
+    assert stage.partition("a").leader_epoch == 1
+    stage.broker.stop()
+    stage.broker.close()
+    # As if the last life's wish to raise the epoch had never been written.
+    stage.store = before.crash()
+    stage.start()
+    assert stage.partition("a").log.recovery.clean
+    assert stage.partition("a").leader_epoch == 1
+
+
+def test_a_new_epoch_is_on_the_disk_before_anything_is_written_under_it(stage: Stage) -> None:
+    stage.create("a")
+    stage.produce("a")
+    stage.crash()
+    stage.disk.crash()
+    log = stage.partition("a").log
+    again = Log.open(stage.disk, log.directory, config=log.config, clock=stage.clock)
+    assert again.epochs.latest == 1
+
+
+def test_an_epoch_that_only_the_log_knows_is_told_to_the_metadata(stage: Stage) -> None:
+    stage.create("a")
+    stage.partition("a").log.begin_epoch(3)
+    stage.restart()
+    assert stage.partition("a").leader_epoch == 3
+    stage.scheduler.run()
+    assert stage.broker.services.catalog.image.partition("a", 0).leader_epoch == 3
+
+
+def test_a_closed_broker_opens_nothing_any_more(stage: Stage) -> None:
+    stage.create("a", 2)
+    stage.restart()
+    stage.partition("a", 0)
+    partitions = stage.broker.services.partitions
+    stage.broker.stop()
+    stage.broker.close()
+    for index in range(2):
+        with pytest.raises(PartitionOffline, match="the broker is closed"):
+            partitions.by_name("a", index)
+
+
 # --- failing -----------------------------------------------------------------------------------------------
 
 
@@ -127,6 +174,53 @@ def test_a_partition_that_could_not_be_opened_is_tried_again(stage: Stage) -> No
         stage.partition("a")
     stage.scheduler.advance(10_000)
     assert stage.values("a") == [b"v"]
+
+
+def test_a_partition_that_fails_again_when_it_is_reopened_does_not_end_the_reopening(stage: Stage) -> None:
+    stage.create("bad", segment_bytes="1048576")
+    stage.create("good")
+    stage.produce("bad", 0, batch(b"x" * 900_000))
+    stage.produce("good")
+    stage.disk.fail_next("open", ".log", errno.EIO)
+    assert stage.produce("bad", 0, batch(b"y" * 900_000)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    stage.disk.fail_next("sync", "good-0/00000000000000000000.log", errno.EIO)
+    assert stage.produce("good").error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    stage.disk.fail_next("sync", "bad-0/00000000000000000000.log", errno.EIO, times=1_000)
+    stage.disk.fail_next("open", ".seal.tmp", errno.EIO, times=1_000)
+    stage.scheduler.advance(10_000)
+    stage.disk.heal()
+    stage.scheduler.advance(10_000)
+    assert stage.produce("bad").error_code == ErrorCode.NONE
+    assert stage.produce("good").error_code == ErrorCode.NONE
+
+
+def test_a_log_that_cannot_be_let_go_of_does_not_keep_the_others_from_being_reopened(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> None:
+        raise StorageFault("a-0", "close")
+
+    for topic in ("a", "b"):
+        stage.create(topic)
+        stage.disk.fail_next("sync", f"{topic}-0/00000000000000000000.log", errno.EIO)
+        assert stage.produce(topic).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    monkeypatch.setattr(stage.partition("a").log, "close", fail)
+    stage.scheduler.advance(10_000)
+    assert [stage.produce(topic).error_code for topic in ("a", "b")] == [ErrorCode.NONE] * 2
+
+
+def test_what_could_not_be_reopened_for_a_bug_is_tried_again(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    tries: list[int] = []
+
+    def fail() -> None:
+        tries.append(1)
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(stage.broker.services.partitions, "reopen_failed", fail)
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError):
+            stage.scheduler.advance(10_000)
+    assert len(tries) == 2
 
 
 def test_at_an_unclean_start_one_bad_partition_does_not_keep_the_others_from_coming_up(stage: Stage) -> None:

@@ -10,7 +10,11 @@ from pathlib import Path
 import pytest
 
 import ottla
+from ottla.embedded import EmbeddedBroker
 from ottla.errors import DataDirectoryLocked, LogClosed
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 
 def test_records_are_there_after_the_program_has_closed_and_opened_again(tmp_path: Path) -> None:
@@ -86,6 +90,65 @@ def test_a_closed_broker_refuses_requests(tmp_path: Path) -> None:
     client.close()
     with pytest.raises((LogClosed, ottla.ClientClosed)):
         admin.list_topics()
+
+
+@pytest.mark.parametrize("acks", ["all", 1])
+def test_closing_while_threads_produce_loses_nothing_that_was_acknowledged(tmp_path: Path, acks: str | int) -> None:
+    acknowledged: list[bytes] = []
+    begun = threading.Barrier(4)
+
+    def work(number: int) -> None:
+        producer = client.producer(acks=acks)
+        begun.wait()
+        for sent in range(100_000):
+            value = b"%d/%d" % (number, sent)
+            try:
+                producer.send("t", value)
+            except ottla.OttlaError:
+                return
+            acknowledged.append(value)
+
+    client = ottla.open(tmp_path / "data")
+    client.admin().create_topic("t", partitions=2)
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    begun.wait()
+    while len(acknowledged) < 50:
+        threads[0].join(0.01)
+    client.close()
+    for thread in threads:
+        thread.join(60)
+    assert (tmp_path / "data" / "ottla.clean").exists()
+    with ottla.open(tmp_path / "data") as again, again.consumer() as consumer:
+        consumer.subscribe(["t"])
+        values = {record.value for record in consumer.records(idle_ms=300)}
+    assert set(acknowledged) <= values
+
+
+def test_a_long_poll_ends_when_the_broker_is_closed(tmp_path: Path) -> None:
+    broker = EmbeddedBroker(tmp_path / "data")
+    failures: list[BaseException] = []
+    metadata = MetadataRequest(topics=[MetadataRequestTopic(name="t")])
+    broker.request(ApiKey.METADATA, 9, metadata, 5_000)
+    partition = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1_000)
+    fetch = FetchRequest(min_bytes=1, max_wait_ms=60_000, topics=[FetchTopic(topic="t", partitions=[partition])])
+
+    def poll() -> None:
+        waiting.set()
+        try:
+            broker.request(ApiKey.FETCH, 11, fetch, 90_000)
+        except LogClosed as error:
+            failures.append(error)
+
+    waiting = threading.Event()
+    thread = threading.Thread(target=poll)
+    thread.start()
+    assert waiting.wait(10)
+    thread.join(0.1)
+    broker.close()
+    thread.join(30)
+    assert len(failures) == 1
 
 
 def test_no_socket_listens_and_importing_ottla_loads_no_broker(tmp_path: Path) -> None:

@@ -12,9 +12,11 @@ from ottla.config import Settings
 from ottla.errors import (
     FencedLeaderEpoch,
     InvalidTimestamp,
+    LogClosed,
     PartitionOffline,
     RecordTooLarge,
     Refusal,
+    StorageFault,
     UnknownLeaderEpoch,
 )
 from ottla.metadata.broker_configs import BROKER_CONFIGS
@@ -49,9 +51,9 @@ class Stage:
         """Let everything happen that is under way, also what nobody waits for."""
         self.scheduler.advance(UNWATCHED_SYNC_MS)
 
-    def partition(self, config: TopicConfig | None = None) -> Partition:
+    def partition(self, config: TopicConfig | None = None, *, index: int = 0) -> Partition:
         config = config or DEFAULTS
-        log = Log.open(self.disk, "/data/topic-0", config=config.log, clock=self.clock)
+        log = Log.open(self.disk, f"/data/topic-{index}", config=config.log, clock=self.clock)
         return Partition(
             log,
             leader_epoch=0,
@@ -251,6 +253,78 @@ def test_too_many_unsynced_bytes_are_synced_whatever_the_policy(stage: Stage) ->
     assert stage.unsynced.total == 0
 
 
+def test_everybody_is_synced_when_all_together_hold_too_much_though_nobody_has_more_than_its_share() -> None:
+    stage = Stage(unsynced=UnsyncedBytes(bytes_max=1_000, bytes_max_per_partition=800))
+    partitions = [stage.partition(OS, index=index) for index in range(2)]
+    put(partitions[0], batch(b"x" * 500))
+    stage.settle()
+    assert [each.log.synced_offset for each in partitions] == [0, 0]
+    put(partitions[1], batch(b"x" * 500))
+    assert stage.unsynced.too_many
+    stage.settle()
+    assert [each.log.synced_offset for each in partitions] == [1, 1]
+    assert stage.unsynced.total == 0
+
+
+def test_what_was_hurried_once_is_hurried_again_when_there_is_too_much_anew() -> None:
+    stage = Stage(unsynced=UnsyncedBytes(bytes_max=1_000, bytes_max_per_partition=2_000))
+    partition = stage.partition(OS)
+    for end_offset in (1, 2):
+        put(partition, batch(b"x" * 1_500))
+        stage.settle()
+        assert partition.log.synced_offset == end_offset
+
+
+def test_whoever_has_synced_is_not_hurried_with_the_others() -> None:
+    asked: list[str] = []
+
+    class Holder:
+        def __init__(self, name: str) -> None:
+            self._name = name
+
+        def ask_sync(self) -> None:
+            asked.append(self._name)
+
+    unsynced = UnsyncedBytes(bytes_max=100)
+    first, second = Holder("first"), Holder("second")
+    unsynced.add(first, 60)
+    unsynced.forget(first)
+    unsynced.add(second, 60)
+    assert asked == ["second"]
+
+
+# --- another policy while records come -----------------------------------------------------------------
+
+
+def test_what_was_visible_stays_so_when_acknowledgements_begin_to_mean_the_disk(stage: Stage) -> None:
+    partition = stage.partition(OS)
+    put(partition, batch(b"a"))
+    stage.settle()
+    partition.config = DEFAULTS
+    assert partition.high_watermark == 1
+    put(partition, batch(b"b"))
+    assert partition.high_watermark == 1, "what comes after the change waits for the disk"
+
+
+def test_what_is_not_synced_is_when_acknowledgements_begin_to_mean_the_disk(stage: Stage) -> None:
+    partition = stage.partition(OS)
+    put(partition, batch(b"a"))
+    stage.settle()
+    partition.config = DEFAULTS
+    stage.scheduler.run()
+    assert partition.log.synced_offset == 1
+
+
+def test_readers_are_woken_when_the_page_cache_begins_to_be_enough(stage: Stage) -> None:
+    partition = stage.partition()
+    put(partition, batch(b"a"))
+    watcher = Told()
+    partition.watchers.add(watcher)
+    partition.config = OS
+    assert watcher.woken == 1
+    assert partition.high_watermark == 1
+
+
 # --- a failing disk ------------------------------------------------------------------------------------
 
 
@@ -319,3 +393,38 @@ def test_a_pool_of_threads_syncs_and_answers_on_the_owners_thread(stage: Stage) 
     assert told.words == []
     stage.settle()
     assert told.words == [None] * 20
+
+
+def test_a_segment_that_cannot_be_begun_takes_the_log_offline_with_the_partition(stage: Stage) -> None:
+    partition = stage.partition(replace(DEFAULTS, log=replace(DEFAULTS.log, segment_bytes=100)))
+    put(partition, batch(b"a"))
+    stage.settle()
+    stage.disk.fail_next("open", ".log", errno.EIO)
+    with pytest.raises(PartitionOffline):
+        put(partition, batch(b"b"))
+    with pytest.raises(LogClosed, match="offline after a disk fault"):
+        partition.log.roll()
+
+
+def test_a_job_with_a_bug_in_it_is_reported_and_its_thread_goes_on(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    pool = SyncPool(stage.scheduler, threads=1)
+    ran: list[int] = []
+
+    class Buggy:
+        def run(self) -> None:
+            raise ZeroDivisionError("a bug")
+
+    class Fine:
+        def run(self) -> None:
+            ran.append(1)
+
+    faults: list[StorageFault | None] = []
+    pool.submit(Buggy(), faults.append)
+    pool.submit(Fine(), faults.append)
+    pool.close()
+    stage.scheduler.run()
+    assert ran == [1]
+    assert [type(fault) for fault in faults] == [StorageFault, type(None)]
+    assert "ZeroDivisionError: a bug" in caplog.text

@@ -9,7 +9,7 @@ import pytest
 
 from ottla.clock import ManualClock
 from ottla.config import Settings
-from ottla.errors import OffsetOutOfRange, PartitionOffline, PolicyViolation, Refusal, StorageFault
+from ottla.errors import LogClosed, OffsetOutOfRange, PartitionOffline, PolicyViolation, Refusal, StorageFault
 from ottla.metadata.broker_configs import BROKER_CONFIGS
 from ottla.metadata.configs import BrokerConfigs, topic_config
 from ottla.partitions.partition import RETRY_MS, Partition
@@ -141,6 +141,84 @@ def test_a_sync_asked_for_during_one_that_finds_the_disk_full_is_not_forgotten()
     bench.partition.when_durable(4, outcomes.append)
     bench.settle()
     assert outcomes[2:] == [None]
+
+
+def test_what_a_full_disk_kept_from_being_sealed_is_sealed_later_also_without_new_records() -> None:
+    bench = Bench()
+    bench.put(b"1")
+    bench.settle()
+    bench.partition.log.roll()
+    bench.disk.fail_next("append", ".snapshot.tmp", errno.ENOSPC)
+    bench.settle()
+    assert bench.partition.log.segments[0].seal is None
+    bench.scheduler.advance(RETRY_MS)
+    bench.syncs.finish()
+    assert bench.partition.log.segments[0].seal is not None
+
+
+# --- ending ------------------------------------------------------------------------------------------------
+
+
+def test_a_partition_with_records_that_are_not_on_the_disk_is_not_settled() -> None:
+    bench = Bench()
+    bench.put(b"1")
+    assert not bench.partition.is_settled
+    bench.settle()
+    assert bench.partition.is_settled
+
+
+def test_settling_syncs_also_where_the_page_cache_is_enough() -> None:
+    bench = Bench(ottla_acks_all="os")
+    bench.put(b"1")
+    bench.partition.settle()
+    bench.scheduler.run()
+    bench.syncs.finish()
+    assert bench.partition.is_settled
+    assert bench.partition.log.synced_offset == 1
+
+
+def test_settling_what_is_settled_begins_nothing() -> None:
+    bench = Bench()
+    bench.put(b"1")
+    bench.settle()
+    bench.partition.settle()
+    assert bench.partition.is_settled
+
+
+def test_a_timer_that_fires_after_the_close_begins_nothing() -> None:
+    bench = Bench()
+    bench.put(b"1")
+    bench.partition.close()
+    bench.scheduler.advance(RETRY_MS)
+    assert bench.syncs.waiting == []
+
+
+def test_a_closed_partition_refuses_records_and_its_log_stays_clean() -> None:
+    bench = Bench()
+    bench.put(b"1")
+    bench.partition.close()
+    with pytest.raises(PartitionOffline, match="the broker is closed"):
+        bench.put(b"2")
+    log = bench.partition.log
+    assert Log.open(bench.disk, log.directory, config=log.config, clock=bench.clock).recovery.clean
+
+
+def test_a_fault_after_the_close_leaves_no_mark_in_a_log_that_is_in_order() -> None:
+    bench = Bench()
+    bench.put(b"1")
+    bench.partition.close()
+    names = bench.disk.names("/data/topic-0")
+    bench.partition.fail(StorageFault("a job", "run"))
+    assert bench.disk.names("/data/topic-0") == names
+
+
+def test_a_partition_whose_sync_has_not_ended_cannot_be_closed_in_order() -> None:
+    bench = Bench()
+    bench.put(b"1")
+    bench.partition.ask_sync()
+    bench.scheduler.run()
+    with pytest.raises(LogClosed, match="a sync has not come to its end"):
+        bench.partition.close()
 
 
 # --- deleting records --------------------------------------------------------------------------------------

@@ -23,6 +23,8 @@ from ottla.storage.compaction_plan import CompactionPlan
 from ottla.storage.disk import OsDisk
 
 NICENESS = 10
+ORPHANED = 3
+"""How a child ends whose parent is gone."""
 _LENGTH = Struct(">q")
 
 
@@ -54,8 +56,7 @@ class ChildCompactor:
             self._scheduler.post(partial(done, outcome))
 
     def _ask_child(self, question: bytes) -> CompactionResult | OttlaError:
-        # -I would keep a user's modules out, but also a package that is found by PYTHONPATH.
-        child = subprocess.Popen([sys.executable, "-m", __name__], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        child = start_child()
         self._children.add(child)
         try:
             if self._is_closed:
@@ -75,6 +76,14 @@ class ChildCompactor:
                     with suppress(OSError):
                         pipe.close()
             self._children.discard(child)
+
+
+def start_child() -> subprocess.Popen[bytes]:
+    """A process that waits for a plan; it finds this package where this process has found it."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    return subprocess.Popen(
+        [sys.executable, "-m", __name__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+    )
 
 
 def main() -> None:
@@ -98,7 +107,7 @@ def main() -> None:
 def _die_with_parent() -> None:
     """Two compactions of one partition would write to the same files, so an orphan must not go on."""
     os.read(sys.stdin.fileno(), 1)
-    os._exit(1)
+    os._exit(ORPHANED)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ottla.broker.deadlines import BUCKET_MS, TIMEOUT_MS_DEFAULT
 from ottla.broker.producer_ids import BLOCK_SIZE
 from ottla.error_codes import ErrorCode
 from ottla.errors import StorageFault
@@ -82,3 +83,13 @@ def test_with_its_id_a_producers_retry_is_stored_once(stage: Stage) -> None:
     for sequence in (0, 1, 1, 0):
         assert stage.produce("a", 0, sequenced(producer_id, sequence)).error_code == ErrorCode.NONE
     assert len(stage.values("a")) == 2
+
+
+def test_a_block_that_never_comes_does_not_keep_the_answer_for_ever(stage: Stage) -> None:
+    stage.store.held = True
+    sent = stage.send(IDEMPOTENT)
+    stage.scheduler.advance(TIMEOUT_MS_DEFAULT - 1)
+    assert not sent.is_answered
+    stage.scheduler.advance(1 + 2 * BUCKET_MS)
+    assert sent.response.error_code == ErrorCode.REQUEST_TIMED_OUT
+    assert sent.response.producer_epoch == -1

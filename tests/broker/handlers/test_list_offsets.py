@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import structs
 
+from ottla.broker.deadlines import BUCKET_MS
 from ottla.error_codes import ErrorCode
 from ottla.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from ottla.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from tests.broker.stage import Stage, produce_request
+from tests.broker.stage import Stage, creation, produce_request
 from tests.storage.workbench import NOW_MS, batch
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING = -1, -2, -3, -4, -5, -6
@@ -127,3 +129,34 @@ def test_a_partition_that_is_missing_is_an_error_of_its_own(timed: Stage) -> Non
     for topic, partition in (("missing", 0), ("a", 5)):
         result = timed.call(question(LATEST, topic=topic, partition=partition)).topics[0].partitions[0]
         assert (result.error_code, result.offset) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
+
+
+@pytest.mark.parametrize(("version", "timeout_ms", "waits_ms"), [(11, 2_000, 2_000), (11, 0, 30_000), (9, 0, 30_000)])
+def test_a_sync_that_never_ends_does_not_keep_the_answer_for_ever(version: int, timeout_ms: int, waits_ms: int) -> None:
+    stage = held_topic()
+    stage.send(produce_request("a", 0, batch(b"v"), acks=1), 12)
+    sent = stage.send(structs.replace(question(LATEST), timeout_ms=timeout_ms), version)
+    stage.scheduler.advance(waits_ms - 1)
+    assert not sent.is_answered
+    stage.scheduler.advance(1 + 2 * BUCKET_MS)
+    assert sent.response.topics[0].partitions[0].error_code == ErrorCode.REQUEST_TIMED_OUT
+
+
+def test_a_sync_that_ends_after_the_answer_changes_nothing() -> None:
+    stage = held_topic()
+    stage.send(produce_request("a", 0, batch(b"v"), acks=1), 12)
+    sent = stage.send(question(LATEST), 11)
+    stage.scheduler.advance(60_000)
+    stage.jobs.finish()
+    assert sent.response.topics[0].partitions[0].error_code == ErrorCode.REQUEST_TIMED_OUT
+    assert look_up(stage, LATEST) == (ErrorCode.NONE, 1, -1)
+
+
+def held_topic() -> Stage:
+    """A broker with a topic, whose jobs wait."""
+    stage = Stage(held=True)
+    stage.send(creation("a"))
+    stage.scheduler.run()
+    while stage.jobs.waiting:
+        stage.jobs.finish()
+    return stage

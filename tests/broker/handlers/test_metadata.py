@@ -10,6 +10,7 @@ from uuid import UUID
 import pytest
 
 from ottla.broker.caller import Address
+from ottla.broker.deadlines import BUCKET_MS, TIMEOUT_MS_DEFAULT
 from ottla.error_codes import ErrorCode
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.protocol.schema import NO_UUID
@@ -131,6 +132,22 @@ def test_every_caller_is_told_the_address_that_it_can_reach(two: Stage) -> None:
     caller = CALLER._replace(advertised=Address("elsewhere", 1234))
     broker = two.call(MetadataRequest(topics=()), caller=caller).brokers[0]
     assert (broker.host, broker.port) == ("elsewhere", 1234)
+
+
+def test_directories_that_are_never_made_do_not_keep_the_answer_for_ever() -> None:
+    stage = Stage(held=True)
+    sent = stage.send(MetadataRequest(topics=[MetadataRequestTopic(name="new")], allow_auto_topic_creation=True))
+    stage.scheduler.advance(TIMEOUT_MS_DEFAULT - 1)
+    assert not sent.is_answered
+    stage.scheduler.advance(1 + 2 * BUCKET_MS)
+    assert codes(sent.response) == {"new": ErrorCode.REQUEST_TIMED_OUT}
+    stage.jobs.finish()
+    assert codes(ask(stage, ["new"])) == {"new": ErrorCode.NONE}
+
+
+def test_a_topic_that_is_asked_for_twice_is_made_once_and_told_twice(stage: Stage) -> None:
+    told = ask(stage, ["new", "new"], create=True).topics
+    assert [(topic.name, topic.error_code) for topic in told] == [("new", ErrorCode.NONE)] * 2
 
 
 def test_a_partition_whose_disk_failed_has_no_leader(two: Stage) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from ottla.broker.deadlines import BUCKET_MS, TIMEOUT_MS_DEFAULT
 from ottla.error_codes import ErrorCode
 from ottla.protocol.messages import alter_partition_reassignments as moves
 from ottla.protocol.messages import describe_log_dirs as log_dirs
@@ -192,6 +193,15 @@ def test_a_directory_that_cannot_be_measured_is_an_error(stage: Stage) -> None:
 def test_the_room_on_the_disk_is_told_as_unknown(stage: Stage) -> None:
     result = stage.call(log_dirs.DescribeLogDirsRequest(topics=None)).results[0]
     assert (result.total_bytes, result.usable_bytes, result.is_cordoned) == (-1, -1, False)
+
+
+def test_a_disk_that_hangs_does_not_keep_the_answer_for_ever() -> None:
+    stage = Stage(held=True)
+    sent = stage.send(log_dirs.DescribeLogDirsRequest(topics=None))
+    stage.scheduler.advance(TIMEOUT_MS_DEFAULT - 1)
+    assert not sent.is_answered
+    stage.scheduler.advance(1 + 2 * BUCKET_MS)
+    assert [result.error_code for result in sent.response.results] == [ErrorCode.REQUEST_TIMED_OUT]
 
 
 # --- DescribeProducers -------------------------------------------------------------------------------------
