@@ -43,7 +43,9 @@ def pytest_configure_node(node: Any) -> None:
 
 SLOW_PLACES = (
     "tests/cli/",
+    "tests/client/test_real_brokers.py",
     "tests/clients/",
+    "tests/fuzz/",
     "tests/server/",
     "tests/protocol/test_agreement.py",
 )

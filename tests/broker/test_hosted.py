@@ -7,7 +7,7 @@ import errno
 import pytest
 
 from ottla.error_codes import ErrorCode
-from ottla.errors import PartitionOffline, StorageFault
+from ottla.errors import PartitionOffline
 from ottla.partitions.hosted import PlaceJob, RemoveJob
 from ottla.protocol.messages.create_topics import CreateTopicsRequest
 from ottla.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -192,35 +192,6 @@ def test_a_partition_that_fails_again_when_it_is_reopened_does_not_end_the_reope
     stage.scheduler.advance(10_000)
     assert stage.produce("bad").error_code == ErrorCode.NONE
     assert stage.produce("good").error_code == ErrorCode.NONE
-
-
-def test_a_log_that_cannot_be_let_go_of_does_not_keep_the_others_from_being_reopened(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail() -> None:
-        raise StorageFault("a-0", "close")
-
-    for topic in ("a", "b"):
-        stage.create(topic)
-        stage.disk.fail_next("sync", f"{topic}-0/00000000000000000000.log", errno.EIO)
-        assert stage.produce(topic).error_code == ErrorCode.KAFKA_STORAGE_ERROR
-    monkeypatch.setattr(stage.partition("a").log, "close", fail)
-    stage.scheduler.advance(10_000)
-    assert [stage.produce(topic).error_code for topic in ("a", "b")] == [ErrorCode.NONE] * 2
-
-
-def test_what_could_not_be_reopened_for_a_bug_is_tried_again(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    tries: list[int] = []
-
-    def fail() -> None:
-        tries.append(1)
-        raise ZeroDivisionError
-
-    monkeypatch.setattr(stage.broker.services.partitions, "reopen_failed", fail)
-    for _ in range(2):
-        with pytest.raises(ZeroDivisionError):
-            stage.scheduler.advance(10_000)
-    assert len(tries) == 2
 
 
 def test_at_an_unclean_start_one_bad_partition_does_not_keep_the_others_from_coming_up(stage: Stage) -> None:
