@@ -46,6 +46,17 @@ def write_atomically(disk: Disk, path: str, data: bytes) -> None:
     disk.sync_directory(os.path.dirname(path) or ".")
 
 
+def write_fresh(disk: Disk, path: str, data: bytes) -> None:
+    """Write and sync a file that nobody trusts before something else says so, such as a seal."""
+    file = disk.open(path, create=True)
+    try:
+        file.truncate(0)
+        file.append([data])
+        file.sync()
+    finally:
+        file.close()
+
+
 def read_small(disk: Disk, path: str, *, bytes_max: int = SMALL_BYTES_MAX) -> bytes | None:
     """All bytes of a small file; None when it is missing."""
     size = disk.size(path)

@@ -20,6 +20,7 @@ from ottla.records.filter import filter_batch
 from ottla.records.reader import spans, unpack
 from ottla.storage import aborted_index, seal
 from ottla.storage.aborted_index import AbortedTransaction
+from ottla.storage.checkpoint import write_fresh
 from ottla.storage.compaction_plan import CompactionPlan, Source
 from ottla.storage.compaction_sources import (
     AbortedTransactions,
@@ -312,9 +313,9 @@ class _OutputSegment:
         indexes.finish()
         offsets, times = indexes.offsets.to_bytes(), indexes.times.to_bytes()
         aborted = aborted_index.encode(indexes.aborted)
-        self._write_small(INDEX_SUFFIX, offsets)
-        self._write_small(TIME_SUFFIX, times)
-        self._write_small(ABORTED_SUFFIX, aborted)
+        write_fresh(self._disk, self._path(INDEX_SUFFIX), offsets)
+        write_fresh(self._disk, self._path(TIME_SUFFIX), times)
+        write_fresh(self._disk, self._path(ABORTED_SUFFIX), aborted)
         finished = Seal(
             log_bytes=self._size,
             end_offset=end_offset,
@@ -326,7 +327,7 @@ class _OutputSegment:
             aborted_index=FileSum.of(aborted),
             cleaned=True,
         )
-        self._write_small(SEAL_SUFFIX, seal.encode(finished))
+        write_fresh(self._disk, self._path(SEAL_SUFFIX), seal.encode(finished))
         return self._size
 
     def close(self) -> None:
@@ -336,15 +337,6 @@ class _OutputSegment:
         self._file.append([b"".join(self._parts)])
         self._parts.clear()
         self._buffered = 0
-
-    def _write_small(self, suffix: str, data: bytes) -> None:
-        file = self._disk.open(self._path(suffix), create=True)
-        try:
-            file.truncate(0)
-            file.append([data])
-            file.sync()
-        finally:
-            file.close()
 
 
 def _remove_outputs(disk: Disk, directory: str, plan: CompactionPlan) -> None:

@@ -5,6 +5,7 @@ The reading half of `Log`; the writing half says where the log begins and ends, 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 
 from ottla.errors import OffsetOutOfRange
@@ -13,7 +14,7 @@ from ottla.storage.scan import FoundBatch
 from ottla.storage.segments import LogSlice, Segments, TimestampOffset
 
 
-class ReadableLog:
+class ReadableLog(ABC):
     """A run of segments from a start to an end."""
 
     _segments: Segments
@@ -22,8 +23,9 @@ class ReadableLog:
     end_offset: int
     """The offset that the next record gets."""
 
+    @abstractmethod
     def _require_open(self) -> None:
-        raise NotImplementedError
+        """Raise LogClosed unless the log can be read."""
 
     def slice(self, *, offset: int, bytes_max: int, end_offset: int | None = None) -> LogSlice | None:
         """Where the bytes from `offset` on stand, at most up to `end_offset`; None when there are none yet.

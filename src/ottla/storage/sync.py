@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ottla.storage import seal
-from ottla.storage.checkpoint import write_atomically
+from ottla.storage.checkpoint import write_atomically, write_fresh
 from ottla.storage.disk import Disk, File
 from ottla.storage.seal import Seal
 from ottla.storage.segment import SEAL_SUFFIX, SNAPSHOT_SUFFIX, Segment
@@ -51,7 +51,7 @@ class SyncJob:
         """Write and sync; raises StorageFault, after which the log must be reopened."""
         for work in self.sealing:
             for path, data in work.index_files:
-                _write_fresh(self.disk, path, data)
+                write_fresh(self.disk, path, data)
             work.file.sync()
         for path, data in self.small_files:
             write_atomically(self.disk, path, data)
@@ -156,15 +156,3 @@ class PendingSync:
         self._rolled[:0] = [work.segment for work in job.sealing]
         self._snapshots[:0] = [file for file in job.small_files if file[0].endswith(SNAPSHOT_SUFFIX)]
         self.epochs_changed = self.names_changed = True
-
-
-def _write_fresh(disk: Disk, path: str, data: bytes) -> None:
-    """Write and sync an index file; until its seal is there, nobody trusts it."""
-    file = disk.open(path, create=True)
-    try:
-        file.truncate(0)
-        if data:
-            file.append([data])
-        file.sync()
-    finally:
-        file.close()
