@@ -1,4 +1,4 @@
-"""Prints, in one run, how many times as fast as others the foundation is.
+"""Prints, in one run, how many times as fast as others the foundation and the broker are.
 
 python -m bench                 every row, under a minute
 python -m bench codec append    only these parts
@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import argparse
 import sys
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench import append, building, codec, columns, page
+from bench import append, building, codec, columns, in_process, network, page
 from bench.turns import Comparison, Row, compare
 from ottla.records import kernel
 from scripts import machine
 
+RUNNING = {"network": network.comparisons, "in-process": in_process.comparisons}
+"""Parts that need something to run while they are measured."""
 PARTS = {"codec": codec.comparisons, "columns": columns.comparisons, "building": building.comparisons}
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "benchmarks" / "foundation.md"
 PEERS = ("kio", "kafka-python", "aiokafka", "pyarrow", "msgspec", "fastcrc")
@@ -25,7 +28,8 @@ PEERS = ("kio", "kafka-python", "aiokafka", "pyarrow", "msgspec", "fastcrc")
 def main() -> int:
     """Measure what was asked for, print the page, and store it if told to."""
     parser = argparse.ArgumentParser(prog="python -m bench", description="Ours against others, in turns.")
-    parser.add_argument("parts", nargs="*", choices=[*PARTS, "append", []], help="which parts; all when left out")
+    parts = [*PARTS, "append", *RUNNING]
+    parser.add_argument("parts", nargs="*", choices=[*parts, []], help="which parts; all when left out")
     parser.add_argument("--rounds", type=int, default=5, help="turns of each side, at least 3")
     parser.add_argument("--turn-ms", type=int, default=100, help="how long one turn takes, about")
     parser.add_argument("--directory", type=Path, default=PAGE.parents[2] / ".cache" / "bench", help="a real disk")
@@ -35,11 +39,14 @@ def main() -> int:
         parser.error("fewer than 3 rounds say nothing")
 
     rows: list[Row] = []
-    chosen = options.parts or [*PARTS, "append"]
-    with append.workplace(options.directory) as directory:
+    chosen = options.parts or parts
+    with append.workplace(options.directory) as directory, ExitStack() as running:
         comparisons: list[Comparison] = []
         for part in chosen:
-            comparisons += append.comparisons(directory) if part == "append" else PARTS[part]()
+            if part in RUNNING:
+                comparisons += running.enter_context(RUNNING[part](directory))
+            else:
+                comparisons += append.comparisons(directory) if part == "append" else PARTS[part]()
         for comparison in comparisons:
             print(f"measuring {comparison.what}, {comparison.settings} ...", file=sys.stderr, flush=True)
             rows += compare(comparison, rounds=options.rounds, turn_ms=options.turn_ms)

@@ -1,0 +1,101 @@
+"""The broker over a socket against the bare one: what everything that a broker does costs beyond the least.
+
+One connection with a window of five unanswered requests, plain bytes in and out, so that the client costs the
+same for both. Each side is a process of its own on the same loop, its files on the same disk.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+
+from bench.turns import Comparison, Side
+from ottla.clock import SystemClock
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.connection import ClientConnection
+from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.records.builder import build_batch
+
+WINDOW = 5
+REQUESTS = 200
+"""Requests in one timed call."""
+TOPIC = "bench"
+SIZES = ((100, 0.6), (1_000, 0.6), (64_000, 0.8))
+"""Bytes of a batch, and which share of the bare broker's rate is expected with acks=1."""
+
+
+@contextmanager
+def comparisons(directory: Path) -> Iterator[list[Comparison]]:
+    """Ours and the bare broker, running while the rows are measured."""
+    with ExitStack() as stack:
+        start = partial(_start, stack)
+        ours = start(
+            [sys.executable, "-m", "ottla", "serve", "--data-dir", str(directory / "d"), "--listen", "127.0.0.1:0"]
+        )
+        bare = start([sys.executable, "-m", "bench.bare_broker", str(directory / "bare")])
+        syncing = start([sys.executable, "-m", "bench.bare_broker", str(directory / "syncing"), "--sync"])
+        _create_topic(ours)
+        rows = []
+        for size, expected in SIZES:
+            for acks, peer, wanted in ((1, bare, expected), (-1, syncing, None)):
+                frame = _frame(size=size, acks=acks)
+                ends = "on disk" if acks < 0 else "in the page cache"
+                rows.append(
+                    Comparison(
+                        f"{REQUESTS} produce requests",
+                        f"batches of {size:,} B, acks={'all' if acks < 0 else acks}, {ends}, window {WINDOW}",
+                        Side("ottla", partial(_run, ours, frame)),
+                        ((Side("bare broker", partial(_run, peer, frame)), wanted),),
+                    )
+                )
+        yield rows
+
+
+def _start(stack: ExitStack, command: list[str]) -> socket.socket:
+    process = stack.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+    stack.callback(process.kill)
+    assert process.stdout is not None
+    host, _, port = process.stdout.readline().split()[-1].rpartition(":")
+    connection = stack.enter_context(socket.create_connection((host, int(port))))
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connection
+
+
+def _create_topic(connection: socket.socket) -> None:
+    request = MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)])
+    connection.sendall(b"".join(ClientConnection("bench").send(ApiKey.METADATA, 9, request)[1]))
+    connection.recv(1 << 16)
+
+
+def _frame(*, size: int, acks: int) -> bytes:
+    value = os.urandom(max(size - 71, 1))
+    records = bytes(build_batch([(None, value, SystemClock().now_ms(), ())]))
+    data = PartitionProduceData(index=0, records=records)
+    request = ProduceRequest(
+        acks=acks, timeout_ms=30_000, topic_data=[TopicProduceData(name=TOPIC, partition_data=[data])]
+    )
+    return b"".join(ClientConnection("bench").send(ApiKey.PRODUCE, 9, request)[1])
+
+
+def _run(connection: socket.socket, frame: bytes) -> None:
+    """Keep the window full until all are answered."""
+    connection.sendall(frame * WINDOW)
+    sent, answered, rest = WINDOW, 0, b""
+    while answered < REQUESTS:
+        rest += connection.recv(1 << 16)
+        done = 0
+        while len(rest) >= 4 and len(rest) >= 4 + (size := int.from_bytes(rest[:4], "big")):
+            rest = rest[4 + size :]
+            done += 1
+        answered += done
+        more = min(done, REQUESTS - sent)
+        if more:
+            connection.sendall(frame * more)
+            sent += more
