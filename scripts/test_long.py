@@ -21,11 +21,11 @@ sys.path.insert(0, str(ROOT))
 from scripts import machine  # noqa: E402  (the path has to be set first)
 
 COUNTS = {
-    "CRASH_SEEDS": "5000",
+    "CRASH_SEEDS": "3000",
     "FUZZ_CASES": "1000000",
     "HYPOTHESIS_PROFILE": "long",
     "KILL_ROUNDS": "50",
-    "POWER_SEEDS": "3000",
+    "POWER_SEEDS": "1500",
     "RANDOM_REQUESTS": "200",
     "SERVER_FUZZ_CONNECTIONS": "20000",
 }

@@ -18,7 +18,7 @@ _OWNED = pytest.StashKey[tempfile.TemporaryDirectory[str]]()
 
 # The suite gives the same answer every time; the long run looks in new places.
 settings.register_profile("suite", deadline=None, derandomize=True, database=None)
-settings.register_profile("long", deadline=None, max_examples=2_000, print_blob=True)
+settings.register_profile("long", deadline=None, max_examples=300, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "suite"))
 
 

@@ -32,7 +32,7 @@ from ottla.partitions.sync_pool import Done, Job, SyncRunner
 from ottla.partitions.unsynced import UnsyncedBytes
 from ottla.partitions.waiters import OffsetWaiters, Settled, Watcher, Watchers
 from ottla.partitions.watermarks import AcksAll, high_watermark, last_stable_offset
-from ottla.records.batch import BatchHeader, Buffer, TimestampType, peek, restamp_append_time
+from ottla.records.batch import CONTROL_BIT, BatchHeader, Buffer, TimestampType, peek, restamp_append_time
 from ottla.scheduler import Scheduler
 from ottla.storage.aborted_index import AbortedTransaction
 from ottla.storage.epochs import UNDEFINED_EPOCH, UNDEFINED_OFFSET, EpochStart
@@ -207,13 +207,14 @@ class Partition:
 
     def append(self, batch: Buffer, header: BatchHeader) -> Written:
         """Append one checked batch. Raises a Refusal, or PartitionOffline when the disk fails."""
-        self.require_online()
+        if self._offline is not None:
+            self.require_online()
         config = self._config
         size = len(batch)
         if size > config.max_message_bytes:
             raise RecordTooLarge(f"{size} bytes, max.message.bytes is {config.max_message_bytes}")
         append_time_ms = -1
-        if not header.is_control:
+        if not header.attributes & CONTROL_BIT:
             if config.timestamp_type is TimestampType.LOG_APPEND_TIME:
                 append_time_ms = self._clock.now_ms()
                 stamped = bytearray(batch)

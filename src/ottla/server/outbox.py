@@ -68,9 +68,13 @@ class Outbox:
 
     def send(self, parts: Sequence[Part]) -> None:
         """Send all parts, in order, after what is queued already."""
-        if not self._parts and not any(type(part) is FileRange for part in parts):
-            self._transport.writelines(cast(Sequence[Buffer], parts))
-            return
+        if not self._parts:
+            for part in parts:
+                if type(part) is FileRange:
+                    break
+            else:
+                self._transport.writelines(cast(Sequence[Buffer], parts))
+                return
         self._parts.extend(parts)
         self.go_on()
 
