@@ -17,7 +17,6 @@ from ottla.broker.producer_ids import ProducerIds
 from ottla.broker.services import Services
 from ottla.clock import Clock
 from ottla.config import Settings
-from ottla.metadata.broker_configs import BROKER_CONFIGS
 from ottla.metadata.catalog import Catalog
 from ottla.metadata.configs import BrokerConfigs
 from ottla.metadata.recovery import Owner, Restored, restore_local
@@ -117,8 +116,3 @@ def _take_clean_mark(disk: Disk, directory: DataDirectory) -> bool:
     disk.remove(path)
     disk.sync_directory(directory.path)
     return True
-
-
-def default_settings() -> Settings:
-    """Every setting at its default."""
-    return Settings.resolve(BROKER_CONFIGS)

@@ -319,9 +319,9 @@ class HostedPartitions:
                     else:
                         self._remove(work.topic, work.topic_id, indexes)
                 case PutTopicConfigs(name=name):
-                    self._reconfigure(lambda topic, name=name: topic == name)  # type: ignore[misc]
+                    self._reconfigure(name)
                 case PutBrokerConfigs():
-                    self._reconfigure(lambda topic: True)
+                    self._reconfigure(None)
                 case PutTopic(topic=topic):
                     self._raise_epochs(topic)
 
@@ -402,9 +402,10 @@ class HostedPartitions:
             del self._work[topic]
         task.done(fault)
 
-    def _reconfigure(self, concerns: Callable[[str], bool]) -> None:
+    def _reconfigure(self, name: str | None) -> None:
+        """Hand new settings to the open partitions of one topic, or of all."""
         for (topic, _), partition in self:
-            if concerns(topic):
+            if name is None or topic == name:
                 partition.config = self._catalog.topic_config(topic)
 
     def _raise_epochs(self, topic: Topic) -> None:

@@ -185,7 +185,7 @@ class Partition:
             aborted = self.log.aborted_transactions(offset=offset, end_offset=end)
         return Read(found, watermark, stable, aborted)
 
-    def look(self, offset: int) -> Read:
+    def look(self) -> Read:
         """As `read`, without records: for a fetch that has no room left."""
         self.require_online()
         watermark = self.high_watermark

@@ -172,7 +172,7 @@ class FetchPoll:
         bytes_max = min(asked.partition_max_bytes, room) if room > 0 else 0
         committed_only = self._request.isolation_level == READ_COMMITTED
         if self._bytes and bytes_max <= 0:
-            found = partition.look(asked.fetch_offset)
+            found = partition.look()
         else:
             found = partition.read(asked.fetch_offset, bytes_max=bytes_max, committed_only=committed_only)
             if found.slice is not None and self._bytes and found.slice.size > bytes_max:
