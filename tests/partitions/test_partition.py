@@ -300,7 +300,7 @@ def test_what_was_visible_stays_so_when_acknowledgements_begin_to_mean_the_disk(
     partition = stage.partition(OS)
     put(partition, batch(b"a"))
     stage.settle()
-    partition.config = DEFAULTS
+    partition.configure(DEFAULTS)
     assert partition.high_watermark == 1
     put(partition, batch(b"b"))
     assert partition.high_watermark == 1, "what comes after the change waits for the disk"
@@ -310,7 +310,7 @@ def test_what_is_not_synced_is_when_acknowledgements_begin_to_mean_the_disk(stag
     partition = stage.partition(OS)
     put(partition, batch(b"a"))
     stage.settle()
-    partition.config = DEFAULTS
+    partition.configure(DEFAULTS)
     stage.scheduler.run()
     assert partition.log.synced_offset == 1
 
@@ -320,7 +320,7 @@ def test_readers_are_woken_when_the_page_cache_begins_to_be_enough(stage: Stage)
     put(partition, batch(b"a"))
     watcher = Told()
     partition.watchers.add(watcher)
-    partition.config = OS
+    partition.configure(OS)
     assert watcher.woken == 1
     assert partition.high_watermark == 1
 

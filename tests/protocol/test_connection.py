@@ -18,7 +18,7 @@ from ottla.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatRespons
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from ottla.protocol.schema import Message
-from ottla.protocol.wire import Buffer
+from ottla.protocol.wire import COPIED_BYTES_MAX, Buffer
 
 PRODUCE = ProduceRequest(
     acks=1,
@@ -84,13 +84,22 @@ def test_the_receive_buffer_may_be_used_again_once_the_requests_are_out() -> Non
     assert _received(list(server.receive(stream[-5:]))) == [THREE[2]]
 
 
-def test_records_that_arrived_in_one_piece_are_not_copied() -> None:
-    buffer = bytearray(_joined(ClientConnection().send(ApiKey.PRODUCE, 9, PRODUCE)[1]))
+def test_many_records_that_arrived_in_one_piece_are_not_copied() -> None:
+    data = PartitionProduceData(index=1, records=bytes(COPIED_BYTES_MAX + 1))
+    large = ProduceRequest(acks=1, topic_data=[TopicProduceData(name="t", partition_data=[data])])
+    buffer = bytearray(_joined(ClientConnection().send(ApiKey.PRODUCE, 9, large)[1]))
     (request,) = ServerConnection().receive(buffer)
     assert isinstance(request.message, ProduceRequest)
     records = request.message.topic_data[0].partition_data[0].records
     assert isinstance(records, memoryview)
     assert records.obj is buffer
+
+
+def test_a_few_records_are_a_copy_that_outlives_the_receive_buffer() -> None:
+    buffer = bytearray(_joined(ClientConnection().send(ApiKey.PRODUCE, 9, PRODUCE)[1]))
+    (request,) = ServerConnection().receive(buffer)
+    buffer[:] = bytes(len(buffer))
+    assert request.message == PRODUCE
 
 
 def test_responses_leave_in_the_order_of_the_requests_whatever_order_they_are_given_in() -> None:

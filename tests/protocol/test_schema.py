@@ -25,6 +25,7 @@ from ottla.protocol.schema import (
     struct_bytes_min,
 )
 from ottla.protocol.versions import Versions
+from ottla.protocol.wire import COPIED_BYTES_MAX
 from ottla.protocol.writers import RECORDS_COPIED_MAX, writer_source
 
 
@@ -207,8 +208,8 @@ def test_a_version_that_does_not_exist_is_a_protocol_error(version: int) -> None
         decode(Parcel, version, b"")
 
 
-def test_records_are_views_of_what_was_read_and_larger_ones_are_not_copied_when_written() -> None:
-    records = bytes(RECORDS_COPIED_MAX + 1)
+def test_larger_records_are_copied_neither_when_written_nor_when_read() -> None:
+    records = bytes(max(RECORDS_COPIED_MAX, COPIED_BYTES_MAX) + 1)
     buffers = encode(Parcel(records=records), 2)
     assert any(buffer is records for buffer in buffers)
     encoded = b"".join(buffers)

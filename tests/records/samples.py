@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from ottla.records import kernel, packing, reader
 from ottla.records.batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC, BatchHeader, pack_header, seal
@@ -99,7 +100,7 @@ def raw_batch(payload: bytes, *, count: int = 1, **fields: int) -> bytes:
         base_sequence=-1,
         record_count=count,
     )
-    batch[:HEADER_SIZE] = pack_header(header._replace(**fields))
+    batch[:HEADER_SIZE] = pack_header(replace(header, **fields))
     seal(batch)
     return bytes(batch)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from ottla.errors import CorruptBatch, InvalidBatch, TruncatedBatch, UnsupportedBatch
 from ottla.records.batch import (
@@ -129,7 +130,7 @@ def test_restamping_gives_a_new_place_without_a_new_checksum() -> None:
     before = check(batch)
     restamp(batch, base_offset=99, leader_epoch=4)
     after = check(batch)
-    assert after == before._replace(base_offset=99, leader_epoch=4)
+    assert after == replace(before, base_offset=99, leader_epoch=4)
     assert [record.offset for record in read_batch(batch)] == list(range(99, 106))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from ottla.errors import BatchError, CorruptBatch
 from ottla.records.batch import TimestampType, check, peek, restamp_append_time
@@ -48,8 +49,8 @@ def test_the_batch_keeps_its_place_its_producer_and_its_codec() -> None:
     )
     before = peek(batch)
     after = check(filter_batch(batch, lambda offset, key, value_is_null: offset == 103))
-    assert after == before._replace(
-        length=after.length, crc=after.crc, record_count=1, max_timestamp=NOW_MS + 1_000_000
+    assert after == replace(
+        before, length=after.length, crc=after.crc, record_count=1, max_timestamp=NOW_MS + 1_000_000
     )
     assert (after.last_offset, after.last_sequence) == (106, 36)
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from ottla.errors import DiskFull, StorageFault
 from ottla.records.batch import HEADER_SIZE, NO_TIMESTAMP, BatchHeader, TimestampType, pack_header, peek, seal
@@ -509,7 +510,7 @@ def test_an_empty_batch_answers_to_no_timestamp(bench: Workbench, log: Log) -> N
 def test_a_marker_that_another_program_emptied_goes(bench: Workbench, log: Log) -> None:
     full = marker(7, MarkerType.COMMIT)
     header = peek(full)
-    empty = bytearray(pack_header(header._replace(length=HEADER_SIZE - 12, record_count=0)))
+    empty = bytearray(pack_header(structs.replace(header, length=HEADER_SIZE - 12, record_count=0)))
     seal(empty)
     log.append_replicated(empty)
     write(log, keyed([(b"a", b"1")]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from ottla.errors import StorageFault
 from ottla.records.batch import pack_header, peek, seal
@@ -27,14 +28,14 @@ def bench(disk: MemoryDisk) -> Workbench:
 
 def placed(data: bytes, offset: int) -> bytes:
     """A batch as a leader with this offset would send it to a follower."""
-    header = peek(data)._replace(base_offset=offset, leader_epoch=0)
+    header = replace(peek(data), base_offset=offset, leader_epoch=0)
     return pack_header(header) + data[61:]
 
 
 def boasting(count: int) -> bytes:
     """A batch that says it holds more records than it does."""
     data = bytearray(batch(b"x"))
-    header = peek(data)._replace(last_offset_delta=count - 1, record_count=count)
+    header = replace(peek(data), last_offset_delta=count - 1, record_count=count)
     data[:61] = pack_header(header)
     seal(data)
     return bytes(data)

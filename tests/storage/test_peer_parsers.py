@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder as AiokafkaBuilder
 from aiokafka.record.memory_records import MemoryRecords as AiokafkaRecords
+from msgspec.structs import replace
 
 from ottla.records.batch import peek
 from ottla.records.compression import Codec
@@ -137,7 +138,7 @@ def test_our_log_recognises_a_batch_that_a_peers_producer_sends_again(bench: Wor
     log = _open(bench)
     given = _built(peer, Codec.GZIP, first=0, producer_id=7, producer_epoch=0, base_sequence=0)
     first = log.append(given, leader_epoch=0)
-    assert log.append(given, leader_epoch=0) == first._replace(repeated=True)
+    assert log.append(given, leader_epoch=0) == replace(first, repeated=True)
 
 
 @pytest.mark.parametrize("peer", READERS)

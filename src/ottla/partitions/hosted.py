@@ -406,7 +406,7 @@ class HostedPartitions:
         """Hand new settings to the open partitions of one topic, or of all."""
         for (topic, _), partition in self:
             if name is None or topic == name:
-                partition.config = self._catalog.topic_config(topic)
+                partition.configure(self._catalog.topic_config(topic))
 
     def _raise_epochs(self, topic: Topic) -> None:
         for index, told in enumerate(topic.partitions):

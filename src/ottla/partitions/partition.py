@@ -12,6 +12,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
+from msgspec import Struct as Value
+
 from ottla.clock import Clock
 from ottla.errors import (
     DiskFull,
@@ -49,7 +51,7 @@ NO_EPOCH = -1
 _logger = logging.getLogger(__name__)
 
 
-class Written(NamedTuple):
+class Written(Value, frozen=True, gc=False):
     """What a leader answers for a batch."""
 
     appended: Appended
@@ -83,10 +85,11 @@ class Partition:
     ) -> None:
         self.log = log
         self.leader_epoch = leader_epoch
-        self._acks_all = AcksAll(config.acks_all)
+        self.acks_all = AcksAll(config.acks_all)
         self._shown_offset = 0
         """Below it everything was visible once, when the page cache was enough for that; it stays so."""
-        self._config = config
+        self.config = config
+        """What the topic's settings come to; `configure` sets it anew when they change."""
         self.watchers = Watchers()
         self._scheduler = scheduler
         self._syncs = syncs
@@ -113,7 +116,7 @@ class Partition:
     @property
     def high_watermark(self) -> int:
         log = self.log
-        watermark = high_watermark(self._acks_all, end_offset=log.end_offset, synced_offset=log.synced_offset)
+        watermark = high_watermark(self.acks_all, end_offset=log.end_offset, synced_offset=log.synced_offset)
         return max(watermark, self._shown_offset)
 
     @property
@@ -121,17 +124,12 @@ class Partition:
         watermark = self.high_watermark
         return last_stable_offset(watermark, self.log.first_unstable_offset(watermark))
 
-    @property
-    def config(self) -> TopicConfig:
-        """What the topic's settings come to; set it anew when they change."""
-        return self._config
-
-    @config.setter
-    def config(self, config: TopicConfig) -> None:
-        self._config = config
+    def configure(self, config: TopicConfig) -> None:
+        """Take new settings; they count from the next append on."""
+        self.config = config
         self.log.config = config.log
-        before, self._acks_all = self._acks_all, AcksAll(config.acks_all)
-        if before is self._acks_all:
+        before, self.acks_all = self.acks_all, AcksAll(config.acks_all)
+        if before is self.acks_all:
             return
         if before is AcksAll.OS:
             # What was seen is not taken back; what comes waits for the disk.
@@ -141,10 +139,6 @@ class Partition:
         self.watchers.wake()
 
     @property
-    def acks_all(self) -> AcksAll:
-        return self._acks_all
-
-    @property
     def offline(self) -> Refusal | None:
         """Why the partition cannot be used, when it cannot."""
         return self._offline
@@ -152,7 +146,7 @@ class Partition:
     def watch(self, watcher: Watcher) -> None:
         """Tell a reader when there is more to see; what is not yet durable is hurried on."""
         self.watchers.add(watcher)
-        if self._acks_all is AcksAll.DISK and self.log.synced_offset < self.log.end_offset:
+        if self.acks_all is AcksAll.DISK and self.log.synced_offset < self.log.end_offset:
             self.ask_sync()
 
     def unreadable(self, fault: StorageError) -> PartitionOffline:
@@ -209,19 +203,22 @@ class Partition:
         """Append one checked batch. Raises a Refusal, or PartitionOffline when the disk fails."""
         if self._offline is not None:
             self.require_online()
-        config = self._config
+        config = self.config
         size = len(batch)
         if size > config.max_message_bytes:
             raise RecordTooLarge(f"{size} bytes, max.message.bytes is {config.max_message_bytes}")
         append_time_ms = -1
         if not header.attributes & CONTROL_BIT:
+            now_ms = self._clock.now_ms()
             if config.timestamp_type is TimestampType.LOG_APPEND_TIME:
-                append_time_ms = self._clock.now_ms()
+                append_time_ms = now_ms
                 stamped = bytearray(batch)
                 restamp_append_time(stamped, timestamp_ms=append_time_ms)
                 batch, header = stamped, peek(stamped)
             else:
-                self._check_timestamp(header)
+                age_ms = now_ms - header.max_timestamp
+                if age_ms > config.timestamp_before_max_ms or -age_ms > config.timestamp_after_max_ms:
+                    self._check_timestamp(header, now_ms)
         try:
             appended = self.log.append(batch, header, leader_epoch=self.leader_epoch)
         except DiskFull as error:
@@ -233,7 +230,7 @@ class Partition:
         if not appended.repeated:
             self._bytes += size
             self._unsynced.add(self, size)
-            if self._acks_all is not AcksAll.DISK:
+            if self.acks_all is not AcksAll.DISK:
                 self._flush_by_policy()
                 self.watchers.wake()
             elif self.watchers or self._bytes > self._unsynced.bytes_max_per_partition:
@@ -253,9 +250,8 @@ class Partition:
                 error,
             )
 
-    def _check_timestamp(self, header: BatchHeader) -> None:
-        config = self._config
-        now_ms = self._clock.now_ms()
+    def _check_timestamp(self, header: BatchHeader, now_ms: int) -> None:
+        config = self.config
         if header.max_timestamp - now_ms > config.timestamp_after_max_ms:
             raise InvalidTimestamp(
                 f"timestamp {header.max_timestamp} is more than message.timestamp.after.max.ms "
@@ -287,7 +283,7 @@ class Partition:
                 self._scheduler.call_soon(self._begin_sync)
 
     def _flush_by_policy(self) -> None:
-        config = self._config
+        config = self.config
         if (
             self._bytes > self._unsynced.bytes_max_per_partition
             or self.log.end_offset - self._flushed_at_offset >= config.flush_messages
@@ -355,7 +351,7 @@ class Partition:
         self._unsynced.total -= self._job_bytes
         self.log.complete_sync(job)
         self._durable.reached(self.log.synced_offset)
-        if self._acks_all is AcksAll.DISK:
+        if self.acks_all is AcksAll.DISK:
             self.watchers.wake()
         if self._sync_asked:
             self._scheduler.call_soon(self._begin_sync)
@@ -366,7 +362,7 @@ class Partition:
     def delete_records(self, before_offset: int, done: Done) -> None:
         """Raise the log start to an offset, at most the high watermark; a lower one than it is changes nothing."""
         self.require_online()
-        if self._config.log.compact and not self._config.log.delete:
+        if self.config.log.compact and not self.config.log.delete:
             raise PolicyViolation("records of a topic that is only compacted cannot be deleted; write tombstones")
         if not 0 <= before_offset <= self.high_watermark:
             raise OffsetOutOfRange(f"offset {before_offset}, the high watermark is {self.high_watermark}")
@@ -416,7 +412,7 @@ class Partition:
 
     def roll_if_expired(self) -> None:
         """Begin a new segment when all of the active one has outlived `retention.ms`, so that it can go."""
-        config, active = self._config.log, self.log.segments[-1]
+        config, active = self.config.log, self.log.segments[-1]
         is_old = config.retention_ms >= 0 and 0 <= active.max_timestamp_ms < self._clock.now_ms() - config.retention_ms
         if config.delete and is_old and self.high_watermark == self.log.end_offset:
             self.log.roll()

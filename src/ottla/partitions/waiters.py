@@ -57,23 +57,11 @@ class Watcher(Protocol):
     def wake(self) -> None: ...
 
 
-class Watchers:
+class Watchers(set[Watcher]):
     """The watchers of one partition; each stays until it leaves."""
 
-    __slots__ = ("_watchers",)
-
-    def __init__(self) -> None:
-        self._watchers: set[Watcher] = set()
-
-    def __len__(self) -> int:
-        return len(self._watchers)
-
-    def add(self, watcher: Watcher) -> None:
-        self._watchers.add(watcher)
-
-    def discard(self, watcher: Watcher) -> None:
-        self._watchers.discard(watcher)
+    __slots__ = ()
 
     def wake(self) -> None:
-        for watcher in tuple(self._watchers):
+        for watcher in tuple(self):
             watcher.wake()

@@ -16,6 +16,8 @@ from functools import cache
 from struct import Struct
 from typing import NamedTuple
 
+from msgspec import Struct as Value
+
 from ottla.error_codes import ErrorCode
 from ottla.errors import ProtocolError
 from ottla.protocol.api_keys import ApiKey
@@ -39,7 +41,7 @@ from ottla.protocol.writers import Writer, writer
 CORRELATION_ID_MAX = 2**31 - 1
 FRAME_SIZE_MAX = 2**31 - 1
 _ERROR_CODE = Struct(">h")
-_SIZE_AND_ID = Struct(">ii")
+_pack_start = Struct(">ii").pack
 _ID_BYTES = 4
 
 
@@ -56,7 +58,7 @@ def _response_writer(api_key: ApiKey, version: int) -> tuple[Writer, bytes]:
     return writer(response_class(api_key), version), tags
 
 
-class Request(NamedTuple):
+class Request(Value, frozen=True, gc=False):
     """A request and its place among those of its connection."""
 
     header: RequestHeader
@@ -106,14 +108,15 @@ class ServerConnection:
         bytes that are no request; what came before is out by then. After UnsupportedRequest the bytes behind
         it are kept, and another call goes on with them.
         """
-        self._frames.feed(data)
+        frames = self._frames
+        frames.feed(data)
         try:
-            while (body := self._frames.next_frame()) is not None:
+            while (body := frames.next_frame()) is not None:
                 yield self._request(body)
         finally:
-            self._frames.release()
+            frames.release()
 
-    def _request(self, body: memoryview) -> Request:
+    def _request(self, body: bytes | memoryview) -> Request:
         sequence = self._next_request
         self._next_request += 1
         header, start = read_request_header(body)
@@ -130,15 +133,20 @@ class ServerConnection:
 
     def respond(self, request: Request, response: Message) -> list[Buffer]:
         """Answer a request; returns the buffers that may be written now."""
-        key, version, correlation_id, _ = request.header
-        write, tags = _response_writer(key, version)
+        header = request.header
+        write, tags = _response_writer(header.api_key, header.api_version)
         body = write(response)
-        size = _ID_BYTES + len(tags) + len(body[0])
+        start = body[0]
+        size = _ID_BYTES + len(tags) + len(start)
         if len(body) > 1:
             size += sum(map(len, body[1:]))
         if size > FRAME_SIZE_MAX:
             raise ProtocolError(f"a frame of {size} bytes")
-        body[0] = b"".join((_SIZE_AND_ID.pack(size, correlation_id), tags, body[0]))
+        body[0] = b"".join((_pack_start(size, header.correlation_id), tags, start))
+        if request.sequence == self._next_answer and not self._answered:
+            # In turn, with nobody behind it that has an answer already: the usual case.
+            self._next_answer += 1
+            return body
         return self._answer(request.sequence, body)
 
     def respond_nothing(self, request: Request) -> list[Buffer]:
@@ -155,15 +163,17 @@ class ServerConnection:
         return self._answer(self._next_request - 1, frame(header, encode(response, 0)))
 
     def _answer(self, sequence: int, buffers: list[Buffer]) -> list[Buffer]:
-        assert self._next_answer <= sequence < self._next_request, "no such request is waiting"
-        assert sequence not in self._answered, "a request is answered once"
-        if sequence != self._next_answer:
-            self._answered[sequence] = buffers
+        answered, due = self._answered, self._next_answer
+        assert due <= sequence < self._next_request, "no such request is waiting"
+        if sequence != due:
+            assert sequence not in answered, "a request is answered once"
+            answered[sequence] = buffers
             return []
-        self._next_answer += 1
-        while self._answered and self._next_answer in self._answered:
-            buffers += self._answered.pop(self._next_answer)
-            self._next_answer += 1
+        due += 1
+        while answered and due in answered:
+            buffers += answered.pop(due)
+            due += 1
+        self._next_answer = due
         return buffers
 
 
@@ -208,7 +218,7 @@ class ClientConnection:
         finally:
             self._frames.release()
 
-    def _response(self, body: memoryview) -> Response:
+    def _response(self, body: bytes | memoryview) -> Response:
         if not self._waiting:
             raise ProtocolError("a response came that no request asked for")
         expected, api_key, version = self._waiting[0]
@@ -222,7 +232,7 @@ class ClientConnection:
         return Response(api_key, version, correlation_id, message)
 
 
-def _refuses_version(body: memoryview, start: int) -> bool:
+def _refuses_version(body: bytes | memoryview, start: int) -> bool:
     """Whether an ApiVersions response says that the broker does not know the version of the request.
 
     Such a response has version 0, whatever was asked for; the error code comes first in all versions.

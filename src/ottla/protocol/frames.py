@@ -10,20 +10,24 @@ from collections.abc import Sequence
 from struct import Struct
 
 from ottla.errors import ProtocolError
-from ottla.protocol.wire import Buffer
+from ottla.protocol.wire import COPIED_BYTES_MAX, Buffer
 
 FRAME_BYTES_MAX = 100 * 1024 * 1024
 """The largest frame taken unless another limit is given; the same as Kafka's default for requests."""
 
 _SIZE = Struct(">i")
+_SIZE_BYTES = _SIZE.size
+_NOTHING = b""
+_read_size = _SIZE.unpack_from
 
 
 class FrameReader:
     """Cuts received bytes into frames.
 
     `feed` it, take frames with `next_frame` until there is none, then `release`: whoever received the bytes
-    may then use the buffer again. A frame that arrived in one piece is a view of that buffer; one that did
-    not is a view of a copy. Memory grows with the bytes that have come, never with a size that was announced.
+    may then use the buffer again. A frame that arrived in one piece is a view of that buffer, or a copy where
+    that is cheaper; one that did not is a view of a copy. Memory grows with the bytes that have come, never with
+    a size that was announced.
     """
 
     __slots__ = ("_frame_bytes_max", "_is_own", "_position", "_tail", "_view")
@@ -31,7 +35,7 @@ class FrameReader:
     def __init__(self, *, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
         self._frame_bytes_max = frame_bytes_max
         self._tail = bytearray()
-        self._view = memoryview(b"")
+        self._view: bytes | memoryview = _NOTHING
         self._position = 0
         self._is_own = False
 
@@ -48,28 +52,33 @@ class FrameReader:
             self._tail += data
             self._view = memoryview(self._tail)
         else:
-            self._view = memoryview(data)
+            self._view = bytes(data) if len(data) <= COPIED_BYTES_MAX else memoryview(data)
 
-    def next_frame(self) -> memoryview | None:
+    def next_frame(self) -> bytes | memoryview | None:
         """What is inside the next frame, or None if it is not complete. Raises ProtocolError for a bad size."""
-        start = self._position + _SIZE.size
-        if start > len(self._view):
+        view, position = self._view, self._position
+        start, length = position + _SIZE_BYTES, len(view)
+        if start > length:
             return None
-        (size,) = _SIZE.unpack_from(self._view, self._position)
+        (size,) = _read_size(view, position)
         if not 0 <= size <= self._frame_bytes_max:
             raise ProtocolError(f"a frame of {size} bytes; 0 to {self._frame_bytes_max} are taken")
         end = start + size
-        if end > len(self._view):
+        if end > length:
             return None
         self._position = end
-        return self._view[start:end]
+        return view[start:end]
 
     def release(self) -> None:
         """Let go of the buffer that was fed, keeping a copy of what has not been taken as a frame."""
-        view, self._view = self._view, memoryview(b"")
-        if self._is_own and self._position == 0:
+        view, self._view = self._view, _NOTHING
+        if self._position == len(view):
+            if self._tail:
+                self._tail = bytearray()
+        elif self._is_own and self._position == 0:
             # Nothing was cut off, so the tail simply goes on growing; it can only while nobody looks at it.
-            view.release()
+            if type(view) is memoryview:
+                view.release()
         else:
             self._tail = bytearray(view[self._position :])
         self._position = 0

@@ -13,7 +13,8 @@ from __future__ import annotations
 from functools import cache
 from struct import Struct
 from struct import error as struct_error
-from typing import NamedTuple
+
+from msgspec import Struct as Value
 
 from ottla.errors import ProtocolError
 from ottla.protocol.api_keys import APIS, ApiKey
@@ -21,6 +22,8 @@ from ottla.protocol.messages import MESSAGES
 from ottla.protocol.wire import Buffer, read_unknown_tags
 
 _REQUEST_START = Struct(">hhih")
+_REQUEST_START_BYTES = _REQUEST_START.size
+_read_request_start = _REQUEST_START.unpack_from
 _RESPONSE_START = Struct(">i")
 
 
@@ -38,7 +41,7 @@ class UnsupportedRequest(ProtocolError):
         self.correlation_id = correlation_id
 
 
-class RequestHeader(NamedTuple):
+class RequestHeader(Value, frozen=True, gc=False):
     """Which request this is and who sent it."""
 
     api_key: ApiKey
@@ -61,27 +64,34 @@ def response_header_version(api_key: ApiKey, api_version: int) -> int:
     return 1 if APIS[api_key].versions.flexible(api_version) else 0
 
 
-_KNOWN = {(int(key), version): key for key in MESSAGES for version in APIS[key].versions}
-"""Every API and version that has message classes."""
+_KNOWN = {
+    (int(key), version): (key, request_header_version(key, version) == 2)
+    for key in MESSAGES
+    for version in APIS[key].versions
+}
+"""Every API and version that has message classes, and whether its header has tagged fields."""
 
 
 def read_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
     """The header of a request, and where its message starts."""
     try:
-        key, version, correlation_id, length = _REQUEST_START.unpack_from(frame)
-        api_key = _KNOWN.get((key, version))
-        if api_key is None:
+        key, version, correlation_id, length = _read_request_start(frame)
+        known = _KNOWN.get((key, version))
+        if known is None:
             raise UnsupportedRequest(api_key=key, api_version=version, correlation_id=correlation_id)
-        position = _REQUEST_START.size
+        api_key, has_tags = known
+        position = _REQUEST_START_BYTES
         client_id = None
         if length >= 0:
-            end = position + length
-            client_id = str(frame[position:end], "utf-8")
-            position = end
+            position += length
+            client_id = str(frame[_REQUEST_START_BYTES:position], "utf-8")
         elif length != -1:
             raise ProtocolError(f"a client id of length {length}")
-        if request_header_version(api_key, version) == 2:
-            position = _skip_tags(frame, position)
+        if has_tags:
+            if frame[position]:
+                position = _skip_tags(frame, position)
+            else:
+                position += 1
     except (struct_error, IndexError, UnicodeDecodeError) as cause:
         raise ProtocolError(f"a request's header: {cause}") from cause
     return RequestHeader(api_key, version, correlation_id, client_id), position

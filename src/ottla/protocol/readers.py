@@ -112,7 +112,8 @@ class _Source:
         if self._counted:
             self._lines.insert(0, f"        left = {ELEMENTS_MAX}")
         body = "\n".join(self._lines)
-        view = "    view = memoryview(b)\n" if "view[" in body else ""
+        few = f"type(b) is bytes and end <= {wire.COPIED_BYTES_MAX}"
+        view = f"    view = b if {few} else memoryview(b)\n" if "view[" in body else ""
         return (
             "def read(b, p):\n"
             "    end = len(b)\n"
@@ -283,7 +284,7 @@ class _Source:
         self._text = (name, f"{name}_n", may_be_null)
 
     def _blob(self, field: Field, name: str) -> None:
-        """Bytes are copied; records are a view."""
+        """Bytes are copied; records are a view, or a copy where that is cheaper."""
         length = f"{name}_n"
         self._run.append((length, "B" if self._flexible else "i"))
         self._flush()

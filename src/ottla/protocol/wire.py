@@ -15,6 +15,8 @@ from typing import Any, cast
 from ottla.errors import ProtocolError
 
 Buffer = bytes | bytearray | memoryview
+COPIED_BYTES_MAX = 16 << 10
+"""Up to here a copy is cheaper than a view: to make, to slice and to read a view costs several times as much."""
 
 VARINT_MAX = 2**31 - 1
 """Lengths, counts and tags are Java ints; what is larger reads there as a negative number."""

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from enum import IntEnum
 from struct import Struct
-from typing import NamedTuple
 
 from fastcrc.crc32 import iscsi as crc32c
+from msgspec import Struct as Value
+from msgspec.structs import astuple
 
 from ottla.errors import CorruptBatch, InvalidBatch, TruncatedBatch, UnsupportedBatch
+from ottla.protocol.wire import COPIED_BYTES_MAX
 
 Buffer = bytes | bytearray | memoryview
 
@@ -46,8 +48,8 @@ _CRC = Struct(">I")
 _ATTRIBUTES_AT = 21
 _MAX_TIMESTAMP_AT = 35
 _CRC_AT = 17
+_LENGTH_MIN = HEADER_SIZE - LOG_OVERHEAD
 _read_header = _HEADER.unpack_from
-_tuple_new = tuple.__new__
 
 
 class TimestampType(IntEnum):
@@ -57,7 +59,7 @@ class TimestampType(IntEnum):
     LOG_APPEND_TIME = 1
 
 
-class BatchHeader(NamedTuple):
+class BatchHeader(Value, frozen=True, gc=False):
     """The header of one batch, field by field as it stands on the wire."""
 
     base_offset: int
@@ -130,26 +132,32 @@ def peek(buffer: Buffer, position: int = 0) -> BatchHeader:
     """
     if len(buffer) - position < HEADER_SIZE:
         raise TruncatedBatch(f"{len(buffer) - position} bytes are left, a batch header is {HEADER_SIZE}")
-    header = _tuple_new(BatchHeader, _read_header(buffer, position))
-    if header[3] != MAGIC:
-        raise UnsupportedBatch(f"magic {header[3]}: only record batches of magic {MAGIC} are stored")
-    if header[1] < HEADER_SIZE - LOG_OVERHEAD:
-        raise InvalidBatch(f"length {header[1]} is shorter than a batch header")
-    if header[6] < 0 or header[12] < 0:
-        raise InvalidBatch(f"last offset delta {header[6]}, record count {header[12]}: neither may be negative")
+    header = BatchHeader(*_read_header(buffer, position))
+    if header.magic != MAGIC:
+        raise UnsupportedBatch(f"magic {header.magic}: only record batches of magic {MAGIC} are stored")
+    if header.length < _LENGTH_MIN:
+        raise InvalidBatch(f"length {header.length} is shorter than a batch header")
+    if header.last_offset_delta < 0 or header.record_count < 0:
+        raise InvalidBatch(
+            f"last offset delta {header.last_offset_delta}, record count {header.record_count}: neither may be negative"
+        )
     return header
 
 
 def check(buffer: Buffer, position: int = 0) -> BatchHeader:
     """The header of a whole batch at `position` whose checksum is right."""
     header = peek(buffer, position)
-    end = position + header[1] + LOG_OVERHEAD
+    end = position + header.length + LOG_OVERHEAD
     if end > len(buffer):
         raise TruncatedBatch(f"the batch needs {header.size} bytes, {len(buffer) - position} are left")
-    view = buffer if type(buffer) is memoryview else memoryview(buffer)
-    computed = crc32c(view[position + CRC_START : end])
-    if computed != header[4]:
-        raise CorruptBatch(f"checksum {computed:#010x}, the batch at offset {header[0]} says {header[4]:#010x}")
+    if type(buffer) is memoryview or (type(buffer) is bytes and header.length <= COPIED_BYTES_MAX):
+        computed = crc32c(buffer[position + CRC_START : end])
+    else:
+        computed = crc32c(memoryview(buffer)[position + CRC_START : end])
+    if computed != header.crc:
+        raise CorruptBatch(
+            f"checksum {computed:#010x}, the batch at offset {header.base_offset} says {header.crc:#010x}"
+        )
     return header
 
 
@@ -161,7 +169,7 @@ def walk(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, BatchHeader]]
     end = len(buffer)
     while end - position >= HEADER_SIZE:
         header = peek(buffer, position)
-        following = position + header[1] + LOG_OVERHEAD
+        following = position + header.length + LOG_OVERHEAD
         if following > end:
             return
         yield position, header
@@ -194,4 +202,4 @@ def seal(batch: bytearray) -> None:
 
 def pack_header(header: BatchHeader) -> bytes:
     """The 61 bytes of a header as given; `seal` puts the right checksum into the finished batch."""
-    return _HEADER.pack(*header)
+    return _HEADER.pack(*astuple(header))

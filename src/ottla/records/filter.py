@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from ottla.records.batch import (
     CODEC_MASK,
     DELETE_HORIZON_BIT,
@@ -70,7 +72,8 @@ def filter_batch(
         out = compress_records(out, header.codec, None)
     write_header(
         out,
-        header._replace(
+        replace(
+            header,
             length=len(out) - LOG_OVERHEAD,
             attributes=attributes,
             base_timestamp=base_timestamp,
@@ -94,6 +97,6 @@ def _empty(header: BatchHeader) -> bytearray:
     out = bytearray(HEADER_SIZE)
     write_header(
         out,
-        header._replace(length=HEADER_SIZE - LOG_OVERHEAD, attributes=header.attributes & ~CODEC_MASK, record_count=0),
+        replace(header, length=HEADER_SIZE - LOG_OVERHEAD, attributes=header.attributes & ~CODEC_MASK, record_count=0),
     )
     return out

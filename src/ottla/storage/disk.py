@@ -165,11 +165,13 @@ class OsFile:
         return self._size
 
     def append(self, parts: Sequence[Buffer]) -> None:
-        total = 0
-        for part in parts:
-            total += len(part)
         try:
-            written = os.writev(self._descriptor, parts if len(parts) <= PARTS_MAX else parts[:PARTS_MAX])
+            if len(parts) == 1:
+                total = len(parts[0])
+                written = os.write(self._descriptor, parts[0])
+            else:
+                total = sum(map(len, parts))
+                written = os.writev(self._descriptor, parts if len(parts) <= PARTS_MAX else parts[:PARTS_MAX])
             if written != total:
                 self._append_rest(parts, written=written)
         except OSError as cause:

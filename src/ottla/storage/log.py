@@ -10,10 +10,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+
+from msgspec import Struct as Value
 
 from ottla.clock import Clock
 from ottla.errors import DiskFull, InvalidBatch, LogClosed, RecordTooLarge, StorageError, StorageFault
+from ottla.protocol.wire import COPIED_BYTES_MAX
 from ottla.records.batch import (
     LOG_OVERHEAD,
     NO_TIMESTAMP,
@@ -48,7 +50,7 @@ from ottla.storage.sync import PendingSync, SyncJob, seal_segments
 _logger = logging.getLogger(__name__)
 
 
-class Appended(NamedTuple):
+class Appended(Value, frozen=True, gc=False):
     """Where a batch stands in the log; both offsets are inclusive."""
 
     first_offset: int
@@ -138,8 +140,11 @@ class Log(ReadableLog):
                     return Appended(repeated.first_offset, repeated.last_offset, True)
         first = self.end_offset
         last = first + delta
-        stamped: list[Buffer] = [prefix(first, length, leader_epoch), memoryview(batch)[PREFIX_SIZE:]]
-        self._write(stamped, header, first=first, last=last)
+        if length <= COPIED_BYTES_MAX and type(batch) is bytes:
+            self._write([prefix(first, length, leader_epoch) + batch[PREFIX_SIZE:]], header, first=first, last=last)
+        else:
+            rest = memoryview(batch)[PREFIX_SIZE:]
+            self._write([prefix(first, length, leader_epoch), rest], header, first=first, last=last)
         if leader_epoch != self._epoch:
             self._pending.epochs_changed |= self.epochs.assign(leader_epoch, start_offset=first)
             self._epoch = leader_epoch
@@ -179,12 +184,11 @@ class Log(ReadableLog):
         ):
             active = self._make_room(active, header, first=first, last=last)
         try:
-            active.file.append(parts)
+            active.append(parts, first=first, last=last, newest_ms=newest_ms, size=size)
         except StorageFault as error:
             if not isinstance(error, DiskFull):
                 self.fail(error)
             raise
-        active.note_append(base_offset=first, last_offset=last, newest_ms=newest_ms, size=size)
         self.end_offset = last + 1
 
     def _note_aborted(self, transaction: AbortedTransaction | None) -> None:

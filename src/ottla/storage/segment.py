@@ -11,7 +11,7 @@ from collections.abc import Callable
 from struct import Struct
 
 from ottla.errors import BatchError, InvalidTopicLayout, StorageError, StorageFault
-from ottla.records.batch import HEADER_SIZE, LOG_OVERHEAD, NO_TIMESTAMP, BatchHeader, peek
+from ottla.records.batch import HEADER_SIZE, LOG_OVERHEAD, NO_TIMESTAMP, BatchHeader, Buffer, peek
 from ottla.storage import aborted_index, offset_index, seal, time_index
 from ottla.storage.aborted_index import AbortedTransaction
 from ottla.storage.checkpoint import read_small, write_atomically
@@ -174,23 +174,24 @@ class Segment:
 
     # --- writing -----------------------------------------------------------------------------------
 
-    def note_append(self, *, base_offset: int, last_offset: int, newest_ms: int, size: int) -> None:
-        """The file has grown by one batch."""
-        indexes = self._indexes
+    def append(self, parts: list[Buffer], *, first: int, last: int, newest_ms: int, size: int) -> None:
+        """Write one batch, in parts, with the offsets that it was given; `newest_ms` is its newest timestamp."""
+        file, indexes = self._file or self.file, self._indexes
         assert indexes is not None, "only a segment that was opened for writing grows"
+        file.append(parts)
         position = self.size
         if newest_ms > self.max_timestamp_ms:
             self.max_timestamp_ms = indexes.max_timestamp_ms = newest_ms
-            self.max_timestamp_offset = indexes.max_timestamp_offset = last_offset
+            self.max_timestamp_offset = indexes.max_timestamp_offset = last
         if position - indexes.indexed_at > indexes.interval_bytes:
-            indexes.note(position=position, last_offset=last_offset, max_timestamp_ms=newest_ms)
+            indexes.note(position=position, last_offset=last, max_timestamp_ms=newest_ms)
             # The index may be full now.
             self.roll_after_ms = LOOK_FIRST
         if self.first_timestamp_ms is None:
             self.first_timestamp_ms = newest_ms
         self.size = position + size
-        self.end_offset = last_offset + 1
-        self._tail = (base_offset, position)
+        self.end_offset = last + 1
+        self._tail = (first, position)
 
     def note_aborted(self, transaction: AbortedTransaction) -> None:
         assert self._indexes is not None

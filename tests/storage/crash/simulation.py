@@ -21,7 +21,7 @@ from ottla.records.builder import build_batch
 from ottla.records.compression import Codec
 from ottla.records.control import MarkerType, build_marker
 from ottla.storage import compaction
-from ottla.storage.log import Log
+from ottla.storage.log import Appended, Log
 from ottla.storage.log_config import LogConfig
 from ottla.storage.memory_disk import Crash, MemoryDisk, Moment
 from ottla.storage.recovery import SYNC_FAILED_FILE
@@ -219,7 +219,7 @@ class Simulation:
         except DiskFull:
             self.model.refuse()
             return
-        assert appended[:2] == (stored.header.base_offset, stored.header.last_offset)
+        assert appended == Appended(stored.header.base_offset, stored.header.last_offset)
         self.model.appended()
 
     def _append_idempotent(self) -> None:
@@ -233,7 +233,7 @@ class Simulation:
         self._append(batch)
         if self.log.end_offset > before and self.random.random() < 0.2:
             again = self.log.append(batch, leader_epoch=self.leader_epoch)
-            assert again == (before, self.log.end_offset - 1, True)
+            assert again == Appended(before, self.log.end_offset - 1, True)
 
     def _append_transactional(self) -> None:
         producer_id = self.random.choice(TRANSACTIONAL)

@@ -28,13 +28,12 @@ from ottla.metadata.topics import NewTopic
 from ottla.partitions.partition import Partition
 from ottla.partitions.watermarks import AcksAll
 from ottla.protocol.messages.produce import (
-    PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceResponse,
 )
-from ottla.records.batch import HEADER_SIZE, BatchHeader, Buffer, TimestampType, check
+from ottla.records.batch import CODEC_MASK, HEADER_SIZE, BatchHeader, Buffer, TimestampType, check
 from ottla.records.compression import DECOMPRESSED_BYTES_MAX, Codec
 from ottla.records.reader import RECORD_BYTES_MIN, spans, unpack
 
@@ -50,16 +49,19 @@ def produce(
     if acks not in (ACKS_ALL, 0, 1):
         return _refuse_all(request, ErrorCode.INVALID_REQUIRED_ACKS)
     wait = _Wait(services, request.timeout_ms) if acks == ACKS_ALL else None
+    partitions = services.partitions
     topics = []
     for topic in request.topic_data:
+        name, topic_id = topic.name, topic.topic_id
         answers: list[PartitionProduceResponse] = []
         for data in topic.partition_data:
+            index = data.index
             try:
                 if version >= TOPIC_ID_VERSION_MIN:
-                    partition = services.partitions.by_id(topic.topic_id, data.index)
+                    partition = partitions.by_id(topic_id, index)
                 else:
-                    partition = services.partitions.by_name(topic.name, data.index)
-                answer = _append(partition, data, version)
+                    partition = partitions.by_name(name, index)
+                answer = _append(partition, index, data.records, version)
                 if wait is not None and partition.acks_all is AcksAll.DISK:
                     wait.add(partition, answers, len(answers))
                 elif acks and partition.config.flush_messages == 1:
@@ -67,15 +69,15 @@ def produce(
                     wait.add(partition, answers, len(answers))
             except Refusal as error:
                 if type(error) is TopicNotFound:
-                    _create(topic.name, services)
-                answer = _refused(data.index, error)
+                    _create(name, services)
+                answer = _refused(index, error)
             answers.append(answer)
-        topics.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers))
+        topics.append(TopicProduceResponse(name, topic_id, answers))
     if acks == 0:
         return None
     if wait is not None:
         return wait.respond(topics)
-    return ProduceResponse(responses=topics)
+    return ProduceResponse(topics)
 
 
 def _create(topic: str, services: Services) -> None:
@@ -84,22 +86,19 @@ def _create(topic: str, services: Services) -> None:
         services.catalog.create_topics([NewTopic(topic)], lambda outcomes: None)
 
 
-def _append(partition: Partition, data: PartitionProduceData, version: int) -> PartitionProduceResponse:
-    records = data.records
+def _append(partition: Partition, index: int, records: Buffer | None, version: int) -> PartitionProduceResponse:
     if not records:
         raise InvalidRecord("a produce request without a record batch")
     header = check(records)
-    room = len(records) - HEADER_SIZE if not header.codec else DECOMPRESSED_BYTES_MAX
-    if header.record_count * RECORD_BYTES_MIN > room:
-        raise InvalidRecord(f"{header.record_count} records are said to be in {room} bytes")
-    if header.attributes & ~_PLAIN or header.record_count < 1 or partition.config.log.compact:
+    attributes, count = header.attributes, header.record_count
+    room = DECOMPRESSED_BYTES_MAX if attributes & CODEC_MASK else len(records) - HEADER_SIZE
+    if count * RECORD_BYTES_MIN > room:
+        raise InvalidRecord(f"{count} records are said to be in {room} bytes")
+    if attributes & ~_PLAIN or count < 1 or partition.config.log.compact:
         _check_unusual(partition, records, header, version)
-    appended, append_time_ms = partition.append(records, header)
+    written = partition.append(records, header)
     return PartitionProduceResponse(
-        index=data.index,
-        base_offset=appended.first_offset,
-        log_append_time_ms=append_time_ms,
-        log_start_offset=partition.log.log_start_offset,
+        index, 0, written.appended.first_offset, written.append_time_ms, partition.log.log_start_offset
     )
 
 
