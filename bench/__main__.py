@@ -13,12 +13,12 @@ from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench import append, building, codec, columns, in_process, network, page
+from bench import append, building, codec, columns, fetching, in_process, network, page
 from bench.turns import Comparison, Row, compare
 from ottla.records import kernel
 from scripts import machine
 
-RUNNING = {"network": network.comparisons, "in-process": in_process.comparisons}
+RUNNING = {"network": network.comparisons, "fetching": fetching.comparisons, "in-process": in_process.comparisons}
 """Parts that need something to run while they are measured."""
 PARTS = {"codec": codec.comparisons, "columns": columns.comparisons, "building": building.comparisons}
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "benchmarks" / "foundation.md"

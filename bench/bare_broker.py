@@ -1,8 +1,9 @@
 """The floor beneath a broker in Python: parses Produce 9 of one partition, checks the sum, writes, answers.
 
 Nothing else: no topics, no offsets but a count, no index, no recovery, no limits. With `--sync` the answer
-waits for an fdatasync that one thread does for all requests of a pass. It also answers Fetch 11 from offset
-0 with what the file holds. A measure for what everything else costs; never a product.
+waits for an fdatasync that one thread does for all requests of a pass. It also answers Fetch 11 of one partition
+with what the file holds from a batch on, if all batches have one size and one record. A measure for what
+everything else costs; never a product.
 """
 
 from __future__ import annotations
@@ -23,7 +24,13 @@ _OFFSET_EPOCH = Struct(">qii")
 _CRC = Struct(">I")
 _ANSWER_HEAD = Struct(">iiBBB")
 _ANSWER_BODY = Struct(">Bihqqq")
+_FETCH_NAME_AT = 4 * 4 + 1 + 4 * 2 + 4
+"""Replica, wait, least, most; isolation; session and its epoch; number of topics."""
+_FETCH_PARTITION = Struct(">iiiqqi")
+_FETCHED_HEAD = Struct(">iiihiih")
+_FETCHED_BODY = Struct(">iihqqqiii")
 _PREFIX_BYTES = 16
+_PRODUCE = 0
 
 
 class Bare(asyncio.BufferedProtocol):
@@ -35,6 +42,7 @@ class Bare(asyncio.BufferedProtocol):
         self._file = file
         self._syncs = syncs
         self._offset = 0
+        self._batch_bytes = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
@@ -49,7 +57,10 @@ class Bare(asyncio.BufferedProtocol):
             (size,) = _SIZE.unpack_from(buffer, position)
             if end - position - 4 < size:
                 break
-            out.append(self._produce(position + 4, position + 4 + size))
+            if buffer[position + 5] == _PRODUCE:
+                out.append(self._produce(position + 4, position + 4 + size))
+            else:
+                out += self._fetch(position + 4)
             position += 4 + size
         buffer[: end - position] = bytes(buffer[position:end])
         self._filled = end - position
@@ -83,9 +94,23 @@ class Bare(asyncio.BufferedProtocol):
         length = _SIZE.unpack_from(batch, 8)[0]
         os.writev(self._file, [_OFFSET_EPOCH.pack(self._offset, length, 0), batch[_PREFIX_BYTES:]])
         offset, self._offset = self._offset, self._offset + count
+        self._batch_bytes = length + 12
         body = _ANSWER_BODY.pack(2, 0, 0, offset, -1, 0) + b"\x01\x00\x00\x00" + b"\0\0\0\0\0"
         head = _ANSWER_HEAD.pack(4 + 1 + 1 + 1 + len(name) + len(body), correlation, 0, 2, len(name) + 1)
         return head + name + body
+
+    def _fetch(self, start: int) -> tuple[bytes, bytes]:
+        buffer = self._buffer
+        _, _, correlation, client_length = _HEADER.unpack_from(buffer, start)
+        position = start + _HEADER.size + max(client_length, 0) + _FETCH_NAME_AT
+        name_length = int.from_bytes(buffer[position : position + 2], "big")
+        name = bytes(buffer[position + 2 : position + 2 + name_length])
+        _, index, _, offset, _, most = _FETCH_PARTITION.unpack_from(buffer, position + 2 + name_length)
+        records = os.pread(self._file, most, offset * self._batch_bytes)
+        end = self._offset
+        body = _FETCHED_BODY.pack(1, index, 0, end, end, 0, 0, -1, len(records))
+        size = _FETCHED_HEAD.size - 4 + len(name) + len(body) + len(records)
+        return _FETCHED_HEAD.pack(size, correlation, 0, 0, 0, 1, len(name)) + name + body, records
 
 
 class Syncs:
@@ -130,7 +155,7 @@ async def main() -> None:
     parser.add_argument("file")
     parser.add_argument("--sync", action="store_true")
     options = parser.parse_args()
-    file = os.open(options.file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
+    file = os.open(options.file, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
     loop = asyncio.get_running_loop()
     syncs = Syncs(loop, file) if options.sync else None
     server = await loop.create_server(lambda: Bare(file, syncs), "127.0.0.1", 0)

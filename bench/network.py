@@ -17,10 +17,12 @@ from pathlib import Path
 
 from bench.turns import Comparison, Side
 from ottla.clock import SystemClock
+from ottla.error_codes import ErrorCode
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.connection import ClientConnection
-from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from ottla.protocol.schema import Message
 from ottla.records.builder import build_batch
 
 WINDOW = 5
@@ -35,30 +37,31 @@ SIZES = ((100, 0.6), (1_000, 0.6), (64_000, 0.8))
 def comparisons(directory: Path) -> Iterator[list[Comparison]]:
     """Ours and the bare broker, running while the rows are measured."""
     with ExitStack() as stack:
-        start = partial(_start, stack)
         ours = start(
-            [sys.executable, "-m", "ottla", "serve", "--data-dir", str(directory / "d"), "--listen", "127.0.0.1:0"]
+            stack,
+            [sys.executable, "-m", "ottla", "serve", "--data-dir", str(directory / "d"), "--listen", "127.0.0.1:0"],
         )
-        bare = start([sys.executable, "-m", "bench.bare_broker", str(directory / "bare")])
-        syncing = start([sys.executable, "-m", "bench.bare_broker", str(directory / "syncing"), "--sync"])
-        _create_topic(ours)
+        bare = start(stack, [sys.executable, "-m", "bench.bare_broker", str(directory / "bare")])
+        syncing = start(stack, [sys.executable, "-m", "bench.bare_broker", str(directory / "syncing"), "--sync"])
+        create_topic(ours)
         rows = []
         for size, expected in SIZES:
             for acks, peer, wanted in ((1, bare, expected), (-1, syncing, None)):
-                frame = _frame(size=size, acks=acks)
+                frame = produce_frame(size=size, acks=acks)
                 ends = "on disk" if acks < 0 else "in the page cache"
                 rows.append(
                     Comparison(
                         f"{REQUESTS} produce requests",
                         f"batches of {size:,} B, acks={'all' if acks < 0 else acks}, {ends}, window {WINDOW}",
-                        Side("ottla", partial(_run, ours, frame)),
-                        ((Side("bare broker", partial(_run, peer, frame)), wanted),),
+                        Side("ottla", partial(run, ours, frame)),
+                        ((Side("bare broker", partial(run, peer, frame)), wanted),),
                     )
                 )
         yield rows
 
 
-def _start(stack: ExitStack, command: list[str]) -> socket.socket:
+def start(stack: ExitStack, command: list[str]) -> socket.socket:
+    """A broker in a process of its own that says where it listens, and a connection to it."""
     process = stack.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
     stack.callback(process.kill)
     assert process.stdout is not None
@@ -68,23 +71,43 @@ def _start(stack: ExitStack, command: list[str]) -> socket.socket:
     return connection
 
 
-def _create_topic(connection: socket.socket) -> None:
+def create_topic(connection: socket.socket) -> None:
+    """Make the topic, and wait until it takes records."""
     request = MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)])
-    connection.sendall(b"".join(ClientConnection("bench").send(ApiKey.METADATA, 9, request)[1]))
-    connection.recv(1 << 16)
+    while True:
+        answer = ask(connection, ApiKey.METADATA, 9, request)
+        assert isinstance(answer, MetadataResponse)
+        if answer.topics[0].error_code == ErrorCode.NONE:
+            break
+    answer = ask(connection, ApiKey.PRODUCE, 9, _produce_request(size=100, acks=-1))
+    assert isinstance(answer, ProduceResponse)
+    assert answer.responses[0].partition_responses[0].error_code == ErrorCode.NONE
 
 
-def _frame(*, size: int, acks: int) -> bytes:
+def ask(connection: socket.socket, api_key: ApiKey, version: int, request: Message) -> Message:
+    """One request and its answer."""
+    protocol = ClientConnection("bench")
+    connection.sendall(b"".join(protocol.send(api_key, version, request)[1]))
+    while True:
+        for response in protocol.receive(connection.recv(1 << 16)):
+            return response.message
+
+
+def produce_frame(*, size: int, acks: int) -> bytes:
+    """A request with one batch of one record, as bytes."""
+    return b"".join(ClientConnection("bench").send(ApiKey.PRODUCE, 9, _produce_request(size=size, acks=acks))[1])
+
+
+def _produce_request(*, size: int, acks: int) -> ProduceRequest:
     value = os.urandom(max(size - 71, 1))
     records = bytes(build_batch([(None, value, SystemClock().now_ms(), ())]))
     data = PartitionProduceData(index=0, records=records)
-    request = ProduceRequest(
+    return ProduceRequest(
         acks=acks, timeout_ms=30_000, topic_data=[TopicProduceData(name=TOPIC, partition_data=[data])]
     )
-    return b"".join(ClientConnection("bench").send(ApiKey.PRODUCE, 9, request)[1])
 
 
-def _run(connection: socket.socket, frame: bytes) -> None:
+def run(connection: socket.socket, frame: bytes) -> None:
     """Keep the window full until all are answered."""
     connection.sendall(frame * WINDOW)
     sent, answered, rest = WINDOW, 0, b""

@@ -79,12 +79,14 @@ class Comparison:
     settings: str
     ours: Side
     peers: tuple[tuple[Side, float | None], ...]
+    is_once: bool = False
+    """Whether a turn is one call, prepared each time: for work that is another one when it is done again."""
 
 
 def compare(comparison: Comparison, *, rounds: int, turn_ms: int) -> list[Row]:
     """One row for each peer; all sides take turns together."""
     sides = [comparison.ours, *(side for side, _ in comparison.peers)]
-    ours, *others = take_turns(sides, rounds=rounds, turn_ms=turn_ms)
+    ours, *others = take_turns(sides, rounds=rounds, turn_ms=turn_ms, is_once=comparison.is_once)
     expected = [expectation for _, expectation in comparison.peers]
     return [
         Row(comparison.what, comparison.settings, ours, peer, expectation)
@@ -92,13 +94,13 @@ def compare(comparison: Comparison, *, rounds: int, turn_ms: int) -> list[Row]:
     ]
 
 
-def take_turns(sides: list[Side], *, rounds: int, turn_ms: int) -> list[Timing]:
-    """Time each side `rounds` times, A B A B ...; a turn is as many calls as fit in about `turn_ms`."""
-    calls = {side.name: _calls_per_slice(side, slice_ms=turn_ms / SLICES) for side in sides}
+def take_turns(sides: list[Side], *, rounds: int, turn_ms: int, is_once: bool = False) -> list[Timing]:
+    """Time each side `rounds` times, A B A B ...; a turn is as many calls as fit in about `turn_ms`, or one."""
+    calls = {side.name: 1 if is_once else _calls_per_slice(side, slice_ms=turn_ms / SLICES) for side in sides}
     taken: dict[str, list[float]] = {side.name: [] for side in sides}
     for _ in range(rounds):
         for side in sides:
-            taken[side.name].append(_turn(side, calls=calls[side.name]))
+            taken[side.name].append(_turn(side, calls=calls[side.name], slices=1 if is_once else SLICES))
     return [Timing(side.name, tuple(taken[side.name])) for side in sides]
 
 
@@ -112,11 +114,11 @@ def _calls_per_slice(side: Side, *, slice_ms: float) -> int:
         calls *= 4
 
 
-def _turn(side: Side, *, calls: int) -> float:
+def _turn(side: Side, *, calls: int, slices: int = SLICES) -> float:
     """Nanoseconds per call, in the fastest slice."""
     if side.prepare is not None:
         side.prepare()
-    fastest = min(_slice(side.work, calls=calls) for _ in range(SLICES))
+    fastest = min(_slice(side.work, calls=calls) for _ in range(slices))
     if side.finish is not None:
         side.finish()
     return fastest

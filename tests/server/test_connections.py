@@ -137,6 +137,27 @@ def test_records_that_have_left_the_page_cache_are_read_and_the_connection_goes_
         assert wire.produce("cold", [b"and on"]) == 4
 
 
+@pytest.mark.parametrize("receive_buffer_bytes", [None, 8 << 10], ids=["roomy socket", "tight socket"])
+def test_large_answers_small_ones_and_those_between_arrive_whole_and_in_order(
+    ottla_server: ServerProcess, receive_buffer_bytes: int | None
+) -> None:
+    sizes = (300, 5_000, 70_000, 300_000, 900_000)
+    values = [random.Random(size).randbytes(size) for size in sizes]
+    with Wire(ottla_server, receive_buffer_bytes=receive_buffer_bytes) as wire:
+        wire.make_topic("mixed")
+        for value in values:
+            wire.produce("mixed", [value])
+        asked = [random.Random(9).randrange(len(sizes)) for _ in range(60)]
+        for number, at in enumerate(asked):
+            wire.send(ApiKey.FETCH, FETCH_VERSION, fetch_request("mixed", at, bytes_max=1))
+            if number % 7 == 0:
+                wire.send(ApiKey.API_VERSIONS, 3, ApiVersionsRequest("wire", "1"))
+        for number, at in enumerate(asked):
+            assert fetched(wire.receive().message) == [(at, values[at])]
+            if number % 7 == 0:
+                assert isinstance(wire.receive().message, ApiVersionsResponse)
+
+
 def test_stray_bytes_behind_a_request_are_ignored_as_kafka_does(ottla_server: ServerProcess) -> None:
     with Wire(ottla_server) as wire:
         # A Metadata request of version 13 for all topics as librdkafka writes it: three bytes too long.

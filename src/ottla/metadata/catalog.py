@@ -135,6 +135,8 @@ class Catalog:
         self._revisions = {key: entry.revision for key, entry in snapshot.entries.items()}
         changes = decode_all((key, entry.value) for key, entry in snapshot.entries.items())
         self._image = Image().with_changes(changes, revision=snapshot.revision)
+        self._own_configs: BrokerConfigs | None = None
+        """What the image comes to for this broker, once somebody has asked."""
 
     @property
     def image(self) -> Image:
@@ -147,7 +149,11 @@ class Catalog:
 
     def broker_configs(self, node_id: int | None = None) -> BrokerConfigs:
         """The settings of this broker, or of another as far as this one knows them."""
-        return self._configs(self._image, str(self.node_id if node_id is None else node_id))
+        if node_id is not None and node_id != self.node_id:
+            return self._configs(self._image, str(node_id))
+        if self._own_configs is None:
+            self._own_configs = self._configs(self._image)
+        return self._own_configs
 
     def topic_config(self, name: str) -> TopicConfig:
         """What a topic's settings come to; most topics share one, so it is computed once."""
@@ -422,6 +428,7 @@ class Catalog:
             else:
                 self._revisions[key] = event.revision
         self._image = self._image.with_changes(changes, revision=event.revision)
+        self._own_configs = None
         if any(isinstance(change, PutBrokerConfigs) for change in changes):
             self._topic_configs.clear()
         for change in changes:

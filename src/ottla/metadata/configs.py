@@ -88,6 +88,8 @@ class BrokerConfigs:
     """Set at run time for every broker."""
     node: Mapping[str, str] = field(default_factory=dict)
     """Set at run time for this one."""
+    _values: dict[str, Value] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """What has been asked for before: some are asked for with every request."""
 
     def effective(self, name: str) -> Effective:
         """Everything about one setting."""
@@ -96,7 +98,9 @@ class BrokerConfigs:
 
     def value(self, name: str) -> Value:
         """The value that holds."""
-        return next(self._candidates(BROKER_CONFIGS[name])).value
+        if name not in self._values:
+            self._values[name] = next(self._candidates(BROKER_CONFIGS[name])).value
+        return self._values[name]
 
     def integer(self, name: str) -> int:
         value = self.value(name)

@@ -31,6 +31,7 @@ from ottla.errors import (
 from ottla.metadata.catalog import Catalog
 from ottla.metadata.changes import Change, PutBrokerConfigs, PutTopic, PutTopicConfigs, PutUnfinished, Topic, Work
 from ottla.metadata.image import Image
+from ottla.metadata.internal_topics import is_internal
 from ottla.metadata.judgement import Judgement
 from ottla.partitions.partition import Partition
 from ottla.partitions.sync_pool import Done, Job, SyncRunner
@@ -210,6 +211,7 @@ class HostedPartitions:
             syncs=self._syncs,
             clock=self._clock,
             unsynced=self.unsynced,
+            is_internal=is_internal(topic.name),
         )
         return opened
 

@@ -82,8 +82,11 @@ class Partition:
         syncs: SyncRunner,
         clock: Clock,
         unsynced: UnsyncedBytes,
+        is_internal: bool = False,
     ) -> None:
         self.log = log
+        self.is_internal = is_internal
+        """Whether only the broker itself may write here."""
         self.leader_epoch = leader_epoch
         self.acks_all = AcksAll(config.acks_all)
         self._shown_offset = 0

@@ -1,7 +1,9 @@
 """What a connection has still to send: bytes, and ranges of files that are read as the client takes them.
 
-A slow consumer costs no memory: while the transport is full nothing is read. A range that is not in the page
-cache is read by a thread, so that a cold disk never stops the loop.
+A slow consumer costs no memory: while the transport is full nothing is read. A large range that is in the page
+cache is sent by the system, without passing through this program; that needs the socket itself, and is done only
+while the transport holds nothing back. A range that is not in the page cache is read by a thread, so that a cold
+disk never stops the loop.
 """
 
 from __future__ import annotations
@@ -18,8 +20,14 @@ from ottla.partitions.sync_pool import SyncRunner
 from ottla.protocol.wire import Buffer
 
 CHUNK_BYTES = 256 << 10
-"""How much of a file is handed to the transport at once."""
+"""How much of a file is handed over at once."""
+SENDFILE_BYTES_MIN = 64 << 10
+"""From here on the system sends a range by itself; below, a copy costs less than the extra calls."""
+PROBE_BYTES = 128 << 10
+"""How far apart a range is probed for being in memory: about what the system reads ahead."""
 _CACHED_ONLY = getattr(os, "RWF_NOWAIT", 0)
+_PROBE = bytearray(1)
+_NO_SOCKET = -1
 
 Part = Buffer | FileRange
 
@@ -42,11 +50,21 @@ class _ColdRead:
 class Outbox:
     """The queue of one connection."""
 
-    __slots__ = ("_fail", "_has_room", "_is_full", "_parts", "_position", "_reading", "_runner", "_transport")
+    __slots__ = (
+        "_fail",
+        "_has_room",
+        "_is_full",
+        "_parts",
+        "_position",
+        "_reading",
+        "_runner",
+        "_socket",
+        "_transport",
+    )
 
     def __init__(
         self,
-        transport: asyncio.WriteTransport,
+        transport: asyncio.Transport,
         runner: SyncRunner,
         fail: Callable[[str], None],
         has_room: Callable[[], None],
@@ -60,6 +78,9 @@ class Outbox:
         self._position = 0
         self._is_full = False
         self._reading = False
+        socket = transport.get_extra_info("socket")
+        is_plain = socket is not None and transport.get_extra_info("sslcontext") is None
+        self._socket: int = socket.fileno() if is_plain and _CACHED_ONLY else _NO_SOCKET
 
     @property
     def is_idle(self) -> bool:
@@ -93,26 +114,87 @@ class Outbox:
         self._is_full = True
 
     def go_on(self) -> None:
+        """Send what is queued, as far as the client takes it and the disk need not be asked."""
         parts = self._parts
+        ready: list[Buffer] = []
+        size_ready = 0
         while parts and not self._is_full and not self._reading:
             part = parts[0]
             if type(part) is not FileRange:
                 parts.popleft()
-                self._transport.write(part)  # type: ignore[arg-type]
+                ready.append(part)  # type: ignore[arg-type]
                 continue
-            size = min(CHUNK_BYTES, part.size - self._position)
-            data = read_cached(part, position=part.position + self._position, size=size)
+            position, size = part.position + self._position, min(CHUNK_BYTES, part.size - self._position)
+            if size >= SENDFILE_BYTES_MIN and self._socket != _NO_SOCKET:
+                if ready:
+                    self._write_at_once(ready)
+                    ready, size_ready = [], 0
+                if self._holds_nothing and is_cached(part, position=position, size=size):
+                    sent = self._send_file(part, position=position, size=size)
+                    if sent:
+                        self._note_sent(part, sent)
+                        continue
+                    if not parts:
+                        return
+                    # The socket is full: the transport takes the next piece, and tells when there is room again.
+            data = read_cached(part, position=position, size=size)
             if not data:
                 self._read_cold(part, size)
-                return
-            self._sent(part, data)
+                break
+            ready.append(data)
+            self._note_sent(part, len(data))
+            size_ready += len(data)
+            if size_ready >= CHUNK_BYTES:
+                self._transport.writelines(ready)
+                ready, size_ready = [], 0
+        if ready:
+            self._transport.writelines(ready)
 
-    def _sent(self, part: FileRange, data: Buffer) -> None:
-        self._position += len(data)
+    @property
+    def _holds_nothing(self) -> bool:
+        """Whether all that the transport was given has left it, so that the socket may be written to directly."""
+        return not self._transport.get_write_buffer_size()
+
+    def _write_at_once(self, buffers: list[Buffer]) -> None:
+        """Past the transport if that holds nothing: only then can the system send the range that follows."""
+        data = b"".join(buffers)
+        if self._holds_nothing:
+            try:
+                written = os.write(self._socket, data)
+            except BlockingIOError:
+                written = 0
+            except OSError:
+                self._lose()
+                return
+            if written == len(data):
+                return
+            data = data[written:]
+        self._transport.write(data)
+
+    def _send_file(self, part: FileRange, *, position: int, size: int) -> int:
+        """How much the system took of a range; 0 when the socket has no room."""
+        try:
+            sent = os.sendfile(self._socket, part.file.fileno(), position, size)
+        except BlockingIOError:
+            return 0
+        except OSError:
+            self._lose()
+            return 0
+        if not sent:
+            self._fail(f"{part.file.path} ends before byte {part.position + part.size}")
+            self.drop()
+        return sent
+
+    def _lose(self) -> None:
+        """The client is gone; the transport finds that out too, and ends the connection."""
+        self.drop()
+        self._transport.abort()
+
+    def _note_sent(self, part: FileRange, size: int) -> None:
+        self._position += size
         if self._position >= part.size:
             self._parts.popleft()
             self._position = 0
-        self._transport.write(data)
 
     def _read_cold(self, part: FileRange, size: int) -> None:
         self._reading = True
@@ -126,12 +208,25 @@ class Outbox:
                 # The response's size has been announced: there is no other way to take it back.
                 self._fail(str(fault) if fault else f"{part.file.path} ends before byte {part.position + part.size}")
                 return
-            self._sent(part, job.data)
+            self._note_sent(part, len(job.data))
+            self._transport.write(job.data)
             self.go_on()
             if self.is_idle:
                 self._has_room()
 
         self._runner.submit(job, done)
+
+
+def is_cached(part: FileRange, *, position: int, size: int) -> bool:
+    """Whether the range seems to be in memory: its ends are, and every so many bytes between them."""
+    file = part.file.fileno()
+    try:
+        for probe in (*range(position, position + size, PROBE_BYTES), position + size - 1):
+            os.preadv(file, [_PROBE], probe, _CACHED_ONLY)
+    except OSError:
+        # Not in memory, or a file system that cannot tell: a thread reads it.
+        return False
+    return True
 
 
 def read_cached(part: FileRange, *, position: int, size: int) -> memoryview | bytes:
@@ -142,6 +237,5 @@ def read_cached(part: FileRange, *, position: int, size: int) -> memoryview | by
     try:
         count = os.preadv(part.file.fileno(), [buffer], position, _CACHED_ONLY)
     except OSError:
-        # Not in memory, or a file system that cannot tell: a thread reads it.
         return b""
     return memoryview(buffer)[:count]

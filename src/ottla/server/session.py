@@ -28,8 +28,8 @@ IN_FLIGHT_MAX = 256
 """Requests of one connection that may be unanswered; beyond that it is not read."""
 OUT_PARTS_MAX = 256
 """Answers, or parts of them, that are made before they are sent."""
-WRITE_BYTES_MAX = 1 << 20
-"""What the transport may hold unsent; beyond that nothing is read from files for it."""
+WRITE_BYTES_MAX = 256 << 10
+"""What the transport may hold unsent; beyond that nothing is read from files for it until it is empty again."""
 
 _TAKEN = Message()
 _logger = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ class Session(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports are asyncio's by contract, not by class.
         self._transport = transport = cast(asyncio.Transport, transport)
-        transport.set_write_buffer_limits(high=WRITE_BYTES_MAX)
+        transport.set_write_buffer_limits(high=WRITE_BYTES_MAX, low=0)
         peer = transport.get_extra_info("peername") or ("unknown", 0)
         local = transport.get_extra_info("sockname") or ("unknown", 0)
         self._peer = f"{peer[0]}:{peer[1]}"

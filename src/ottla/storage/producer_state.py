@@ -208,6 +208,8 @@ class ProducerStates:
         while self._ended and self._ended[0].last_offset < high_watermark:
             self._ended.popleft()
         first_open = self.first_open_offset
+        if not self._ended:
+            return first_open
         first_ended = min((ended.first_offset for ended in self._ended), default=None)
         if first_open is None or first_ended is None:
             return first_ended if first_open is None else first_open

@@ -91,3 +91,9 @@ def test_directories_that_a_crash_kept_from_being_made_are_made_at_the_next_star
     stage.crash()
     assert [stage.partition("a", index).log.end_offset for index in range(3)] == [0, 0, 0]
     assert not stage.broker.services.catalog.offline
+
+
+def test_ottlas_own_topics_do_not_grow_because_groups_would_not_be_found_again(stage: Stage) -> None:
+    stage.create("__consumer_offsets", 3)
+    assert codes(stage, grow("__consumer_offsets", 6)) == [ErrorCode.INVALID_TOPIC_EXCEPTION]
+    assert len(stage.broker.services.catalog.image.topic("__consumer_offsets").partitions) == 3

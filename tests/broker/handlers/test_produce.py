@@ -239,6 +239,12 @@ def test_a_compacted_topic_takes_no_record_without_a_key(stage: Stage, codec: Co
     assert code(stage, keyed([(b"k", b"1"), (b"l", None)])) == ErrorCode.NONE
 
 
+def test_what_ottla_keeps_for_itself_is_not_written_by_clients(stage: Stage) -> None:
+    stage.create("__consumer_offsets")
+    refused = stage.produce("__consumer_offsets", 0, keyed([(b"k", b"v")]))
+    assert refused.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
 def test_a_gap_in_a_producers_sequence_is_refused(stage: Stage) -> None:
     stage.create("a")
     assert code(stage, sequenced(7, 0)) == ErrorCode.NONE

@@ -13,8 +13,9 @@ from ottla.broker.answers import Answers, code_of
 from ottla.broker.caller import Caller
 from ottla.broker.pending import Pending
 from ottla.broker.services import Services
-from ottla.errors import InvalidRequest, OttlaError
+from ottla.errors import InvalidRequest, InvalidTopicName, OttlaError
 from ottla.metadata.changes import Topic
+from ottla.metadata.internal_topics import is_internal
 from ottla.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -51,6 +52,10 @@ def create_partitions(
     for place, topic in enumerate(asked):
         if names[topic.name] > 1:
             placed(place, InvalidRequest(f"topic {topic.name!r} stands more than once in the request; name it once"))
+            continue
+        if is_internal(topic.name):
+            # Keys find their partition by the number of partitions: with another number nothing would be found again.
+            placed(place, InvalidTopicName(f"{topic.name!r} is Ottla's own and keeps its number of partitions"))
             continue
         services.catalog.add_partitions(
             topic.name,

@@ -18,6 +18,7 @@ from ottla.error_codes import ErrorCode
 from ottla.errors import (
     InvalidRecord,
     InvalidTimestamp,
+    InvalidTopicName,
     InvalidTransactionState,
     Refusal,
     TopicNotFound,
@@ -94,7 +95,7 @@ def _append(partition: Partition, index: int, records: Buffer | None, version: i
     room = DECOMPRESSED_BYTES_MAX if attributes & CODEC_MASK else len(records) - HEADER_SIZE
     if count * RECORD_BYTES_MIN > room:
         raise InvalidRecord(f"{count} records are said to be in {room} bytes")
-    if attributes & ~_PLAIN or count < 1 or partition.config.log.compact:
+    if attributes & ~_PLAIN or count < 1 or partition.config.log.compact or partition.is_internal:
         _check_unusual(partition, records, header, version)
     written = partition.append(records, header)
     return PartitionProduceResponse(
@@ -108,6 +109,8 @@ _PLAIN = 0x03
 
 def _check_unusual(partition: Partition, records: Buffer, header: BatchHeader, version: int) -> None:
     """What needs a second look: anything but a plain batch for a plain topic."""
+    if partition.is_internal:
+        raise InvalidTopicName("Ottla keeps its own state in this topic; clients may read it, not write to it")
     if header.is_control:
         raise InvalidRecord("control batches are the broker's to write")
     if header.is_transactional:
