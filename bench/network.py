@@ -61,11 +61,21 @@ def comparisons(directory: Path) -> Iterator[list[Comparison]]:
 
 
 def start(stack: ExitStack, command: list[str]) -> socket.socket:
-    """A broker in a process of its own that says where it listens, and a connection to it."""
+    """A broker in a process of its own, and a connection to it."""
+    return connect(stack, start_process(stack, command)[1])
+
+
+def start_process(stack: ExitStack, command: list[str]) -> tuple[subprocess.Popen[str], str]:
+    """A broker in a process of its own, and where it says that it listens."""
     process = stack.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
     stack.callback(process.kill)
     assert process.stdout is not None
-    host, _, port = process.stdout.readline().split()[-1].rpartition(":")
+    return process, process.stdout.readline().split()[-1]
+
+
+def connect(stack: ExitStack, bootstrap: str) -> socket.socket:
+    """A plain connection."""
+    host, _, port = bootstrap.rpartition(":")
     connection = stack.enter_context(socket.create_connection((host, int(port))))
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return connection
@@ -93,17 +103,18 @@ def ask(connection: socket.socket, api_key: ApiKey, version: int, request: Messa
             return response.message
 
 
-def produce_frame(*, size: int, acks: int) -> bytes:
+def produce_frame(*, size: int, acks: int, topic: str = TOPIC) -> bytes:
     """A request with one batch of one record, as bytes."""
-    return b"".join(ClientConnection("bench").send(ApiKey.PRODUCE, 9, _produce_request(size=size, acks=acks))[1])
+    request = _produce_request(size=size, acks=acks, topic=topic)
+    return b"".join(ClientConnection("bench").send(ApiKey.PRODUCE, 9, request)[1])
 
 
-def _produce_request(*, size: int, acks: int) -> ProduceRequest:
+def _produce_request(*, size: int, acks: int, topic: str = TOPIC) -> ProduceRequest:
     value = os.urandom(max(size - 71, 1))
     records = bytes(build_batch([(None, value, SystemClock().now_ms(), ())]))
     data = PartitionProduceData(index=0, records=records)
     return ProduceRequest(
-        acks=acks, timeout_ms=30_000, topic_data=[TopicProduceData(name=TOPIC, partition_data=[data])]
+        acks=acks, timeout_ms=30_000, topic_data=[TopicProduceData(name=topic, partition_data=[data])]
     )
 
 

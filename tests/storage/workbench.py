@@ -81,7 +81,7 @@ def installed(log: Log, planned: CompactionPlan, result: CompactionResult) -> bo
     except StorageFault as error:
         log.fail(error)
         raise
-    log.complete_compaction(job)
+    log.complete_compaction(job).run()
     return True
 
 

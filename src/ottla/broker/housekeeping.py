@@ -141,7 +141,8 @@ class Housekeeping:
         if fault is not None:
             partition.fail(fault)
         elif partition.offline is None:
-            partition.log.complete_compaction(job)
+            released = partition.log.complete_compaction(job)
+            partition.run(released, lambda fault: None)
             # There may be more to do in it; the others come first.
             self._to_compact.append(partition)
         self._compact_next()

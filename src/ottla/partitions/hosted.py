@@ -40,6 +40,7 @@ from ottla.scheduler import Scheduler
 from ottla.storage.disk import Disk
 from ottla.storage.layout import DataDirectory, PartitionMetadata
 from ottla.storage.log import Log
+from ottla.storage.removal import ReleaseJob
 
 _logger = logging.getLogger(__name__)
 
@@ -75,6 +76,8 @@ class RemoveJob:
     topic: str
     partitions: Sequence[int]
     new_id: Callable[[], UUID]
+    releases: Sequence[ReleaseJob] = ()
+    """For the logs that were open: the last to close a file is the one who waits until its space is free."""
     aside: list[str] = field(default_factory=list)
 
     def run(self) -> None:
@@ -83,6 +86,8 @@ class RemoveJob:
                 self.aside.append(self.directory.set_aside(self.topic, index, deletion_id=self.new_id()))
         for path in self.aside:
             self.disk.remove_directory(path)
+        for release in self.releases:
+            release.run()
 
 
 class _Task(NamedTuple):
@@ -366,7 +371,8 @@ class HostedPartitions:
             self._failed.pop((topic, index), None)
         if topic_id in self._placing and not self._placing[topic_id].under_way:
             del self._placing[topic_id]
-        job = RemoveJob(self._disk, self._directory, topic, indexes, self._new_id)
+        releases = [partition.log.forget() for partition in retired]
+        job = RemoveJob(self._disk, self._directory, topic, indexes, self._new_id, releases)
         self._do(topic, _Task(job, partial(self._removed, topic_id), retired))
 
     def _removed(self, topic_id: UUID, fault: StorageFault | None) -> None:

@@ -35,6 +35,11 @@ class UnsyncedBytes:
     def too_many(self) -> bool:
         return self.total > self.bytes_max
 
+    @property
+    def far_too_many(self) -> bool:
+        """Whether making some wait has not helped."""
+        return self.total > 2 * self.bytes_max
+
     def add(self, holder: Holder, size: int) -> None:
         """So many more."""
         self.total += size

@@ -17,6 +17,8 @@ from ottla.partitions.sync_pool import SyncRunner
 from ottla.server.session import Session
 
 RECEIVE_BYTES = 1 << 20
+BULK_BYTES_MIN = 16 << 10
+"""Who sends this much at once is a bulk producer, and the first to wait for the disk."""
 LOOK_AGAIN_MS = 2
 """How soon connections that wait for shared room are looked at again."""
 IDLE_CHECK_MS = 10_000
@@ -97,10 +99,11 @@ class Listener:
         self._to_flush.discard(session)
         self._kept_total -= self._kept.pop(session, 0)
 
-    def must_wait(self, session: Session, kept_bytes: int) -> bool:
+    def must_wait(self, session: Session, kept_bytes: int, *, last_bytes: int) -> bool:
         """Whether a connection has to wait for room that all share.
 
-        One that holds nothing unfinished is read on: only those with half a request hold memory.
+        One that holds nothing unfinished is read on: only those with half a request hold memory. While too much is
+        not on the disk those wait who send much at once; the others only when even that does not help.
         """
         before = self._kept.get(session, 0)
         if kept_bytes != before:
@@ -112,8 +115,11 @@ class Listener:
         # The largest holder may always go on, or all would wait for each other; so may whoever holds nothing, or
         # a few requests that never end would stop everybody.
         too_much = self._kept_total > self.limits.in_flight_bytes_max and 0 < kept_bytes < max(self._kept.values())
-        if not (too_much or self._unsynced.too_many):
-            return False
+        if not too_much:
+            if not self._unsynced.too_many:
+                return False
+            if max(last_bytes, kept_bytes) < BULK_BYTES_MIN and not self._unsynced.far_too_many:
+                return False
         if not self._waiting:
             self._loop.call_later(LOOK_AGAIN_MS / 1000, self._look_again)
         self._waiting.add(session)

@@ -46,6 +46,8 @@ class Session(asyncio.BufferedProtocol):
         self._out: list[Part] = []
         self._received = 0
         self._settled = 0
+        self._last_bytes = 0
+        """What came last at once: much from a bulk producer, little from anybody else."""
         self._is_reading = True
         self._is_stopping = False
         self._has_requests = False
@@ -74,6 +76,7 @@ class Session(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self._received += nbytes
+        self._last_bytes = nbytes
         if self._closing:
             return
         self._go_on(self._listener.receive_buffer[:nbytes])
@@ -182,7 +185,7 @@ class Session(asyncio.BufferedProtocol):
             and in_flight < IN_FLIGHT_MAX
             and (not in_flight or unanswered < limits.in_flight_bytes_per_connection)
             and self._outbox.is_idle
-            and not self._listener.must_wait(self, self._connection.bytes_kept)
+            and not self._listener.must_wait(self, self._connection.bytes_kept, last_bytes=self._last_bytes)
         )
         if should_read != self._is_reading:
             self._is_reading = should_read

@@ -39,7 +39,7 @@ from ottla.storage.log_config import SEGMENT_BYTES_MAX, LogConfig
 from ottla.storage.producer_replay import aborted_in, producers_at, remove_snapshots, replay_batch
 from ottla.storage.readable_log import ReadableLog
 from ottla.storage.recovery import EPOCHS_FILE, SYNC_FAILED_FILE, Recovery, RecoveryReport
-from ottla.storage.removal import RemovalJob, write_log_start
+from ottla.storage.removal import ReleaseJob, RemovalJob, write_log_start
 from ottla.storage.retention import SegmentFacts
 from ottla.storage.rolling import roll_after_ms, roll_is_due
 from ottla.storage.segment import LOOK_FIRST, SNAPSHOT_SUFFIX, Segment, file_name
@@ -353,6 +353,11 @@ class Log(ReadableLog):
         for segment in self._segments:
             segment.release()
 
+    def forget(self) -> ReleaseJob:
+        """The directory is about to be removed: nothing is used any more. The job lets go of the files."""
+        self._closed = True
+        return ReleaseJob(list(self._segments))
+
     # --- bounds --------------------------------------------------------------------------------------
 
     def delete_records(self, before_offset: int) -> RemovalJob:
@@ -464,13 +469,15 @@ class Log(ReadableLog):
         self._require_open()
         return self._compaction.install(self._disk, self.directory, self._segments, planned, result)
 
-    def complete_compaction(self, job: SwapJob) -> None:
-        """The job has run: from now on the compacted segments are read."""
+    def complete_compaction(self, job: SwapJob) -> ReleaseJob:
+        """The swap has run: from now on the compacted segments are read. The new job lets go of the old ones."""
+        replaced: list[Segment] = []
         for base_offset, seal in job.seals.items():
             segment = self._segment(base_offset)
             segment.adopt(seal)
-            self._segments.replace_range(segment)
+            replaced += self._segments.replace_range(segment)
         self._compaction.complete(job)
+        return ReleaseJob(replaced)
 
     def expire_producers(self) -> int:
         """Forget producers that have been silent for `producer.id.expiration.ms`; returns how many."""

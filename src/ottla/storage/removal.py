@@ -44,6 +44,20 @@ class RemovalJob:
             write_log_start(self.disk, self.directory, self.log_start_offset)
 
 
+@dataclass(frozen=True, slots=True)
+class ReleaseJob:
+    """Lets go of segments whose files are gone: closing them is what frees their space, and takes long.
+
+    Whoever still reads a slice of one keeps its descriptor until then.
+    """
+
+    segments: list[Segment]
+
+    def run(self) -> None:
+        for segment in self.segments:
+            segment.let_go()
+
+
 def write_log_start(disk: Disk, directory: str, offset: int) -> None:
     """Make it durable that the log begins at an offset."""
     write_atomically(disk, f"{directory}/{LOG_START_FILE}", encode_number(LOG_START_FILE, offset))

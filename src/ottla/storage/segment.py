@@ -156,6 +156,11 @@ class Segment:
         self._file = None
         self._indexes = None
 
+    def let_go(self) -> None:
+        """The files are gone, and nobody will ask for them again."""
+        self._file = None
+        self._indexes = None
+
     def reopen(self) -> None:
         """Another file stands under the name now: open that one at the next use."""
         self._file = None

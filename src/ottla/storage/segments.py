@@ -79,12 +79,14 @@ class Segments:
             self.active = self._items[-1]
         return last
 
-    def replace_range(self, segment: Segment) -> None:
-        """Put one sealed segment in the place of all that its range covers."""
+    def replace_range(self, segment: Segment) -> list[Segment]:
+        """Put one sealed segment in the place of all that its range covers; returns those."""
         first, end = self.index_of(segment.base_offset), self.index_of(segment.end_offset - 1) + 1
         assert self._bases[first] == segment.base_offset, "the segments have changed since the swap began"
+        replaced = self._items[first:end]
         self._items[first:end] = [segment]
         self._bases[first:end] = [segment.base_offset]
+        return replaced
 
     def starting_at(self, base_offsets: Iterable[int]) -> list[Segment]:
         """The segments that begin at these offsets; those that are gone are left out."""
