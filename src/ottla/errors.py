@@ -263,6 +263,142 @@ class MetadataBusy(Refusal):
     code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
 
 
+class InvalidGroupId(Refusal):
+    """A name that no group may have: empty, a dot, two dots, or one with a slash."""
+
+    code = ErrorCode.INVALID_GROUP_ID
+
+
+class GroupIdNotFound(Refusal):
+    """There is no group of this id, or not of the kind that was asked for."""
+
+    code = ErrorCode.GROUP_ID_NOT_FOUND
+
+
+class NonEmptyGroup(Refusal):
+    """The group still has members, so it stays."""
+
+    code = ErrorCode.NON_EMPTY_GROUP
+
+
+class GroupSubscribedToTopic(Refusal):
+    """Members of the group read the topic, so its offsets stay."""
+
+    code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+
+
+class GroupMaxSizeReached(Refusal):
+    """The group has as many members as it may have."""
+
+    code = ErrorCode.GROUP_MAX_SIZE_REACHED
+
+
+class InconsistentGroupProtocol(Refusal):
+    """The member shares no assignment protocol, or not the kind of group, with the others."""
+
+    code = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
+
+class InvalidSessionTimeout(Refusal):
+    """A session timeout outside the broker's bounds."""
+
+    code = ErrorCode.INVALID_SESSION_TIMEOUT
+
+
+class UnknownMemberId(Refusal):
+    """The group has no such member: it has to join anew."""
+
+    code = ErrorCode.UNKNOWN_MEMBER_ID
+
+
+class MemberIdRequired(Refusal):
+    """The member has to join again, with the id that was made for it."""
+
+    code = ErrorCode.MEMBER_ID_REQUIRED
+
+    def __init__(self, member_id: str) -> None:
+        super().__init__(f"join again as {member_id!r}")
+        self.member_id = member_id
+
+
+class FencedInstanceId(Refusal):
+    """Another member has taken over this static instance id."""
+
+    code = ErrorCode.FENCED_INSTANCE_ID
+
+
+class UnreleasedInstanceId(Refusal):
+    """The static instance id still belongs to another member, which has not left."""
+
+    code = ErrorCode.UNRELEASED_INSTANCE_ID
+
+
+class IllegalGeneration(Refusal):
+    """The member speaks of another generation of its group."""
+
+    code = ErrorCode.ILLEGAL_GENERATION
+
+
+class RebalanceInProgress(Refusal):
+    """The group is between two generations: the member has to join again."""
+
+    code = ErrorCode.REBALANCE_IN_PROGRESS
+
+
+class FencedMemberEpoch(Refusal):
+    """The member's epoch is not one that the group can go on from: it has to give up everything and join anew."""
+
+    code = ErrorCode.FENCED_MEMBER_EPOCH
+
+
+class StaleMemberEpoch(Refusal):
+    """The member's epoch has moved on; it tries again with the one that its heartbeat brings."""
+
+    code = ErrorCode.STALE_MEMBER_EPOCH
+
+
+class UnsupportedAssignor(Refusal):
+    """The broker has no assignor of this name."""
+
+    code = ErrorCode.UNSUPPORTED_ASSIGNOR
+
+
+class InvalidRegularExpression(Refusal):
+    """A subscription whose pattern RE2 cannot read."""
+
+    code = ErrorCode.INVALID_REGULAR_EXPRESSION
+
+
+class UnstableOffsetCommit(Refusal):
+    """A transaction that is still open holds an offset that was asked for."""
+
+    code = ErrorCode.UNSTABLE_OFFSET_COMMIT
+
+
+class OffsetMetadataTooLarge(Refusal):
+    """The note that came with a committed offset is too long."""
+
+    code = ErrorCode.OFFSET_METADATA_TOO_LARGE
+
+
+class CoordinatorNotAvailable(Refusal):
+    """Nobody can coordinate this at the moment; clients look for the coordinator again."""
+
+    code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+class CoordinatorLoadInProgress(Refusal):
+    """The coordinator is still reading its state back; clients try again."""
+
+    code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+
+class NotCoordinator(Refusal):
+    """Another broker coordinates this; clients look for it."""
+
+    code = ErrorCode.NOT_COORDINATOR
+
+
 class StorageError(OttlaError):
     """Something about files; the message names the path and what to do."""
 

@@ -5,9 +5,7 @@ Requests and responses go through their bytes, and the content of each answer is
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
-from uuid import UUID
+from typing import Any
 
 import pytest
 
@@ -36,43 +34,12 @@ from ottla.protocol.messages.fetch import FetchRequest
 from ottla.protocol.messages.init_producer_id import InitProducerIdRequest
 from ottla.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from ottla.protocol.schema import NO_UUID, Message
+from ottla.protocol.schema import NO_UUID
 from ottla.records.reader import read_batch
+from tests.broker.group_probes import GROUP_PROBES
+from tests.broker.probing import NODE, PARTITIONS, PRODUCER, TOPIC, Probe, Scene, scene
 from tests.broker.stage import CALLER, DATA, Stage, fetch_topic, produce_request
 from tests.storage.workbench import NOW_MS, batch, sequenced
-
-NODE = 1
-TOPIC = "topic"
-PARTITIONS = 2
-PRODUCER = 77
-
-
-class Scene(NamedTuple):
-    """A broker with one topic, and three records of one producer in its first partition."""
-
-    stage: Stage
-    topic_id: UUID
-    version: int
-
-    def named(self, *, since: int) -> dict[str, Any]:
-        """How the topic is named: by its id from a version on."""
-        if self.version >= since:
-            return {"topic": "", "topic_id": self.topic_id.bytes}
-        return {"topic": TOPIC, "topic_id": NO_UUID}
-
-
-class Probe(NamedTuple):
-    """A request for one version, and what must be true of the answer."""
-
-    request: Callable[[Scene], Message]
-    check: Callable[[Scene, Any], None]
-
-
-def scene(version: int) -> Scene:
-    stage = Stage()
-    topic_id = stage.create(TOPIC, PARTITIONS, retention_ms="86400000")
-    stage.produce(TOPIC, 0, sequenced(PRODUCER, 0, count=3))
-    return Scene(stage, topic_id, version)
 
 
 def check_produced(found: Scene, response: Any) -> None:
@@ -361,6 +328,7 @@ PROBES: dict[ApiKey, Probe] = {
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: Probe(
         lambda found: pages.DescribeTopicPartitionsRequest(topics=[pages.TopicRequest(name=TOPIC)]), check_pages
     ),
+    **GROUP_PROBES,
 }
 
 EVERY_VERSION = [(key, version) for key in sorted(HANDLERS) for version in APIS[key].versions]

@@ -10,6 +10,7 @@ from uuid import UUID
 from ottla.broker.broker import Broker
 from ottla.broker.deadlines import Deadlines
 from ottla.broker.fetch_sessions import FetchSessions
+from ottla.broker.groups import GroupCoordinator
 from ottla.broker.handlers import HANDLERS
 from ottla.broker.handlers.api_versions import announced
 from ottla.broker.housekeeping import Compactor, Housekeeping
@@ -85,6 +86,13 @@ def _start(directory: DataDirectory, settings: Settings, world: World, restore: 
     partitions.finish_directories(restored.judgement)
     if not _take_clean_mark(world.disk, directory):
         partitions.recover_all()
+    groups = GroupCoordinator(
+        catalog=catalog,
+        partitions=partitions,
+        scheduler=world.scheduler,
+        clock=world.clock,
+        new_id=world.new_id,
+    )
     services = Services(
         node_id=owner.node_id,
         catalog=catalog,
@@ -97,6 +105,7 @@ def _start(directory: DataDirectory, settings: Settings, world: World, restore: 
             sessions_max=configs.integer("max.incremental.fetch.session.cache.slots"),
         ),
         producer_ids=ProducerIds(catalog),
+        groups=groups,
         syncs=world.syncs,
         disk=world.disk,
         directory=directory,
@@ -105,6 +114,7 @@ def _start(directory: DataDirectory, settings: Settings, world: World, restore: 
     )
     housekeeping = Housekeeping(partitions, catalog, scheduler=world.scheduler, compactor=world.compactor)
     housekeeping.start()
+    groups.start()
     return Broker(services, restored.store, housekeeping)
 
 

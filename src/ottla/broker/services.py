@@ -8,6 +8,7 @@ from uuid import UUID
 
 from ottla.broker.deadlines import Deadlines
 from ottla.broker.fetch_sessions import FetchSessions
+from ottla.broker.groups import GroupCoordinator
 from ottla.broker.producer_ids import ProducerIds
 from ottla.clock import Clock
 from ottla.metadata.catalog import Catalog
@@ -31,6 +32,7 @@ class Services:
     deadlines: Deadlines
     fetch_sessions: FetchSessions
     producer_ids: ProducerIds
+    groups: GroupCoordinator
     syncs: SyncRunner
     disk: Disk
     directory: DataDirectory

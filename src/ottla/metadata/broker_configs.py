@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from ottla.config import INT_MAX, Kind, Scope, Setting, Synonym, Table, Value
 from ottla.errors import InvalidConfig
+from ottla.metadata.group_configs import GROUP_SETTINGS
 from ottla.metadata.topic_configs import TOPIC_CONFIGS
 
 PLAINTEXT = "PLAINTEXT"
@@ -290,4 +291,4 @@ _LIMITS = (
     ),
 )
 
-BROKER_CONFIGS = Table("broker setting", (*_PLACE, *_TOPICS, *_TOPIC_DEFAULTS, *_UPKEEP, *_LIMITS))
+BROKER_CONFIGS = Table("broker setting", (*_PLACE, *_TOPICS, *_TOPIC_DEFAULTS, *_UPKEEP, *_LIMITS, *GROUP_SETTINGS))

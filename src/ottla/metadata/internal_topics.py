@@ -9,7 +9,8 @@ TRANSACTION_STATE = "__transaction_state"
 SHARE_GROUP_STATE = "__share_group_state"
 
 INTERNAL_TOPICS: Mapping[str, Mapping[str, str]] = {
-    CONSUMER_OFFSETS: {"cleanup.policy": "compact"},
+    # A decision about a group is one batch, and a group may have thousands of members.
+    CONSUMER_OFFSETS: {"cleanup.policy": "compact", "max.message.bytes": str(100 << 20)},
     TRANSACTION_STATE: {"cleanup.policy": "compact"},
     SHARE_GROUP_STATE: {"cleanup.policy": "compact"},
 }

@@ -1,0 +1,114 @@
+"""OffsetFetch: how far a group has read.
+
+One group at a time; a request for several is taken apart before it comes here. A partition without an offset is
+answered with -1, and so is one whose topic has been deleted and made again: an offset of the old one would make a
+consumer of the new one skip records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from ottla.coordinators.groups.classic_member import ApiVersion
+from ottla.coordinators.groups.groups import Groups
+from ottla.coordinators.groups.offsets import Offsets
+from ottla.coordinators.groups.records import OffsetCommitValue
+from ottla.coordinators.groups.topics_view import TopicsView
+from ottla.coordinators.outcome import Outcome, Ticket
+from ottla.error_codes import ErrorCode
+from ottla.protocol.messages.offset_fetch import (
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
+from ottla.protocol.schema import NO_UUID
+
+TOPIC_ID_VERSION_MIN = 10
+NO_OFFSET = -1
+
+
+class OffsetFetches:
+    """Looks offsets up. Nothing is decided, but for whether a member may ask."""
+
+    def __init__(self, offsets: Offsets, groups: Groups, topics: Callable[[], TopicsView]) -> None:
+        self._offsets = offsets
+        self._groups = groups
+        self._topics = topics
+
+    def fetch(self, request: OffsetFetchRequestGroup, version: ApiVersion, ticket: Ticket, outcome: Outcome) -> None:
+        """Answer with an OffsetFetchResponseGroup."""
+        group = self._groups.get(request.group_id)
+        if group is not None:
+            group.check_fetch(request.member_id, request.member_epoch)
+        committed = self._offsets.of_group(request.group_id)
+        topics = self._topics()
+        if request.topics is None:
+            answers = _all(committed, topics, version)
+        else:
+            answers = [_topic(asked, committed, topics, version) for asked in request.topics]
+        outcome.reply(ticket, OffsetFetchResponseGroup(group_id=request.group_id, topics=answers))
+
+
+def _all(
+    committed: Mapping[str, Mapping[int, OffsetCommitValue]], topics: TopicsView, version: ApiVersion
+) -> list[OffsetFetchResponseTopics]:
+    answers = []
+    for name, partitions in committed.items():
+        topic_id = topics.topic_id(name)
+        if topic_id is None and version >= TOPIC_ID_VERSION_MIN:
+            # A topic that has just been deleted has no id by which it could be told.
+            continue
+        found = [
+            _partition(index, value) for index, value in sorted(partitions.items()) if _is_current(value, topic_id)
+        ]
+        if found:
+            answers.append(OffsetFetchResponseTopics(name=name, topic_id=topic_id or NO_UUID, partitions=found))
+    return answers
+
+
+def _topic(
+    asked: OffsetFetchRequestTopics,
+    committed: Mapping[str, Mapping[int, OffsetCommitValue]],
+    topics: TopicsView,
+    version: ApiVersion,
+) -> OffsetFetchResponseTopics:
+    if version >= TOPIC_ID_VERSION_MIN:
+        name = topics.topic_name(asked.topic_id)
+        if name is None:
+            return OffsetFetchResponseTopics(topic_id=asked.topic_id, partitions=_unknown(asked.partition_indexes))
+        topic_id: bytes | None = asked.topic_id
+    else:
+        name, topic_id = asked.name, topics.topic_id(asked.name)
+    partitions = committed.get(name, {})
+    answers = []
+    for index in asked.partition_indexes:
+        value = partitions.get(index)
+        answers.append(_partition(index, value if value is not None and _is_current(value, topic_id) else None))
+    return OffsetFetchResponseTopics(name=name, topic_id=topic_id or NO_UUID, partitions=answers)
+
+
+def _partition(index: int, value: OffsetCommitValue | None) -> OffsetFetchResponsePartitions:
+    if value is None:
+        return OffsetFetchResponsePartitions(partition_index=index, committed_offset=NO_OFFSET)
+    return OffsetFetchResponsePartitions(
+        partition_index=index,
+        committed_offset=value.offset,
+        committed_leader_epoch=value.leader_epoch,
+        metadata=value.metadata,
+    )
+
+
+def _unknown(indexes: Sequence[int]) -> list[OffsetFetchResponsePartitions]:
+    return [
+        OffsetFetchResponsePartitions(
+            partition_index=index, committed_offset=NO_OFFSET, error_code=ErrorCode.UNKNOWN_TOPIC_ID
+        )
+        for index in indexes
+    ]
+
+
+def _is_current(value: OffsetCommitValue, topic_id: bytes | None) -> bool:
+    """Whether the offset belongs to the topic that now has the name; old records do not tell."""
+    return topic_id is not None and value.topic_id in (topic_id, NO_UUID)

@@ -1,0 +1,336 @@
+"""The records of `__consumer_offsets`: committed offsets, and groups of both protocols, as Kafka writes them.
+
+A key is its type in two bytes and its fields, a value is its version in two bytes and its fields, so Kafka's own
+tools read what Ottla writes. One class for each, named as Kafka names it. What the records mean is not known here:
+see `offsets`, `classic` and `consumer`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Annotated, ClassVar
+
+from ottla.coordinators.outcome import CoordinatorRecord
+from ottla.errors import ProtocolError
+from ottla.protocol import codec
+from ottla.protocol.schema import NO_UUID, Bytes, Int8, Int32, Int64, Message, Since, String, Uuid
+from ottla.protocol.versions import Versions
+
+KEY = Versions(0, 0)
+"""A key's version is its type; its fields never change."""
+NEVER = -1
+"""The expiry of an offset that has none of its own."""
+
+_PREFIX_SIZE = 2
+_logger = logging.getLogger(__name__)
+
+
+# --- committed offsets ---------------------------------------------------------------------------------
+
+
+class OffsetCommitKey(Message, frozen=True):
+    """Which group's offset, in which partition."""
+
+    VERSIONS: ClassVar[Versions] = KEY
+
+    group: String = ""
+    topic: String = ""
+    partition: Int32 = 0
+
+
+class OffsetCommitValue(Message, frozen=True):
+    """How far the group has read."""
+
+    VERSIONS: ClassVar[Versions] = Versions(0, 4, flexible_since=4)
+
+    offset: Int64 = 0
+    leader_epoch: Annotated[Int32, Since(3, ignorable=True)] = -1
+    metadata: String = ""
+    commit_timestamp: Int64 = 0
+    expire_timestamp: Annotated[Int64, Since(1, last=1, ignorable=True)] = NEVER
+    topic_id: Annotated[Uuid, Since(4, tag=0, ignorable=True)] = NO_UUID
+
+
+# --- classic groups --------------------------------------------------------------------------------------
+
+
+class GroupMetadataKey(Message, frozen=True):
+    """A classic group."""
+
+    VERSIONS: ClassVar[Versions] = KEY
+
+    group: String = ""
+
+
+class MemberMetadata(Message, frozen=True):
+    """A member of a classic group's generation."""
+
+    member_id: String = ""
+    group_instance_id: Annotated[String | None, Since(3, ignorable=True)] = None
+    client_id: String = ""
+    client_host: String = ""
+    rebalance_timeout: Annotated[Int32, Since(1, ignorable=True)] = -1
+    session_timeout: Int32 = 0
+    subscription: Bytes = b""
+    assignment: Bytes = b""
+
+
+class GroupMetadataValue(Message, frozen=True):
+    """A classic group's generation, complete."""
+
+    VERSIONS: ClassVar[Versions] = Versions(0, 4, flexible_since=4)
+
+    protocol_type: String = ""
+    generation: Int32 = 0
+    protocol: String | None = ""
+    leader: String | None = ""
+    current_state_timestamp: Annotated[Int64, Since(2, ignorable=True)] = -1
+    members: Sequence[MemberMetadata] = ()
+
+
+# --- consumer groups (KIP-848) -----------------------------------------------------------------------------
+
+
+class ConsumerGroupMetadataKey(Message, frozen=True):
+    """A consumer group."""
+
+    VERSIONS: ClassVar[Versions] = KEY
+
+    group_id: String = ""
+
+
+class ConsumerGroupMetadataValue(Message, frozen=True):
+    """Its epoch."""
+
+    VERSIONS: ClassVar[Versions] = Versions(0, 0, flexible_since=0)
+
+    epoch: Int32 = 0
+    metadata_hash: Annotated[Int64, Since(tag=0)] = 0
+    """Of the topics that the group is subscribed to: another one means that they have changed."""
+
+
+class ConsumerGroupPartitionMetadataKey(Message, frozen=True):
+    """What Kafka 4.0 kept of a group's topics; since 4.1 the hash stands in its place. Read, never written."""
+
+    VERSIONS: ClassVar[Versions] = KEY
+
+    group_id: String = ""
+
+
+class PartitionMetadata(Message, frozen=True):
+    """The racks of a partition."""
+
+    partition: Int32 = 0
+    racks: Sequence[String] = ()
+
+
+class TopicMetadata(Message, frozen=True):
+    """A topic as the group last saw it."""
+
+    topic_id: Uuid = NO_UUID
+    topic_name: String = ""
+    num_partitions: Int32 = 0
+    partition_metadata: Sequence[PartitionMetadata] = ()
+
+
+class ConsumerGroupPartitionMetadataValue(Message, frozen=True):
+    """The topics of a group."""
+
+    VERSIONS: ClassVar[Versions] = Versions(0, 0, flexible_since=0)
+
+    topics: Sequence[TopicMetadata] = ()
+
+
+class ConsumerGroupMemberMetadataKey(Message, frozen=True):
+    """A member of a consumer group."""
+
+    VERSIONS: ClassVar[Versions] = KEY
+
+    group_id: String = ""
+    member_id: String = ""
+
+
+class ClassicMemberProtocol(Message, frozen=True):
+    """One assignment protocol of a member that still speaks the classic protocol."""
+
+    name: String = ""
+    metadata: Bytes = b""
+
+
+class ClassicMemberMetadata(Message, frozen=True):
+    """What a member of a consumer group brings that still speaks the classic protocol."""
+
+    session_timeout_ms: Int32 = 0
+    supported_protocols: Sequence[ClassicMemberProtocol] = ()
+
+
+class ConsumerGroupMemberMetadataValue(Message, frozen=True):
+    """What the member wants."""
+
+    VERSIONS: ClassVar[Versions] = Versions(0, 0, flexible_since=0)
+
+    instance_id: String | None = ""
+    rack_id: String | None = ""
+    client_id: String = ""
+    client_host: String = ""
+    subscribed_topic_names: Sequence[String] = ()
+    subscribed_topic_regex: String | None = ""
+    rebalance_timeout_ms: Int32 = -1
+    server_assignor: String | None = ""
+    classic_member_metadata: Annotated[ClassicMemberMetadata | None, Since(tag=0)] = None
+
+
+class ConsumerGroupTargetAssignmentMetadataKey(Message, frozen=True):
+    """The assignment that a consumer group is on its way to."""
+
+    VERSIONS: ClassVar[Versions] = KEY
+
+    group_id: String = ""
+
+
+class ConsumerGroupTargetAssignmentMetadataValue(Message, frozen=True):
+    """For which epoch it was made, and when."""
+
+    VERSIONS: ClassVar[Versions] = Versions(0, 0, flexible_since=0)
+
+    assignment_epoch: Int32 = 0
+    assignment_timestamp: Annotated[Int64, Since(tag=0, ignorable=True)] = 0
+
+
+class ConsumerGroupTargetAssignmentMemberKey(Message, frozen=True):
+    """A member's part of that assignment."""
+
+    VERSIONS: ClassVar[Versions] = KEY
+
+    group_id: String = ""
+    member_id: String = ""
+
+
+class TopicPartition(Message, frozen=True):
+    """Partitions of a topic that a member shall get."""
+
+    topic_id: Uuid = NO_UUID
+    partitions: Sequence[Int32] = ()
+
+
+class ConsumerGroupTargetAssignmentMemberValue(Message, frozen=True):
+    """The partitions that the member shall get."""
+
+    VERSIONS: ClassVar[Versions] = Versions(0, 0, flexible_since=0)
+
+    topic_partitions: Sequence[TopicPartition] = ()
+
+
+class ConsumerGroupCurrentMemberAssignmentKey(Message, frozen=True):
+    """Where a member has got to."""
+
+    VERSIONS: ClassVar[Versions] = KEY
+
+    group_id: String = ""
+    member_id: String = ""
+
+
+class TopicPartitions(Message, frozen=True):
+    """Partitions of a topic that a member has, or must give back."""
+
+    topic_id: Uuid = NO_UUID
+    partitions: Sequence[Int32] = ()
+    assignment_epochs: Annotated[Sequence[Int32] | None, Since(tag=0)] = None
+    """Since which epoch it has each."""
+
+
+class ConsumerGroupCurrentMemberAssignmentValue(Message, frozen=True):
+    """The member's epoch, its state, and what it owns."""
+
+    VERSIONS: ClassVar[Versions] = Versions(0, 0, flexible_since=0)
+
+    member_epoch: Int32 = 0
+    previous_member_epoch: Int32 = 0
+    state: Int8 = 0
+    assigned_partitions: Sequence[TopicPartitions] = ()
+    partitions_pending_revocation: Sequence[TopicPartitions] = ()
+
+
+class ConsumerGroupRegularExpressionKey(Message, frozen=True):
+    """A pattern that members of a group are subscribed by."""
+
+    VERSIONS: ClassVar[Versions] = KEY
+
+    group_id: String = ""
+    regular_expression: String = ""
+
+
+class ConsumerGroupRegularExpressionValue(Message, frozen=True):
+    """The topics that it stood for when it was last looked at."""
+
+    VERSIONS: ClassVar[Versions] = Versions(0, 0, flexible_since=0)
+
+    topics: Sequence[String] = ()
+    version: Int64 = 0
+    timestamp: Int64 = 0
+
+
+# --- bytes -------------------------------------------------------------------------------------------------
+
+LEGACY_OFFSET_COMMIT_TYPE = 0
+"""How Kafka 0.8 wrote offsets: another type, the same fields. Read, never written."""
+
+RECORDS: Mapping[int, tuple[type[Message], type[Message]]] = MappingProxyType(
+    {
+        1: (OffsetCommitKey, OffsetCommitValue),
+        2: (GroupMetadataKey, GroupMetadataValue),
+        3: (ConsumerGroupMetadataKey, ConsumerGroupMetadataValue),
+        4: (ConsumerGroupPartitionMetadataKey, ConsumerGroupPartitionMetadataValue),
+        5: (ConsumerGroupMemberMetadataKey, ConsumerGroupMemberMetadataValue),
+        6: (ConsumerGroupTargetAssignmentMetadataKey, ConsumerGroupTargetAssignmentMetadataValue),
+        7: (ConsumerGroupTargetAssignmentMemberKey, ConsumerGroupTargetAssignmentMemberValue),
+        8: (ConsumerGroupCurrentMemberAssignmentKey, ConsumerGroupCurrentMemberAssignmentValue),
+        16: (ConsumerGroupRegularExpressionKey, ConsumerGroupRegularExpressionValue),
+    }
+)
+"""The classes of each type of record."""
+
+_PREFIXES = {key: kind.to_bytes(_PREFIX_SIZE) for kind, (key, _) in RECORDS.items()}
+_WRITTEN_VERSIONS: Mapping[type[Message], int] = {GroupMetadataValue: 3}
+"""Where it is not the last one: Kafka, too, goes on writing the version that older brokers read."""
+_EXPIRING_VERSION = 1
+"""The one version in which an offset carries an expiry of its own."""
+
+
+def encode_key(message: Message) -> bytes:
+    """The bytes of a key."""
+    return _PREFIXES[type(message)] + codec.encode_bytes(message, 0)
+
+
+def encode_value(message: Message) -> bytes:
+    """The bytes of a value, in the version that is written."""
+    version = _WRITTEN_VERSIONS.get(type(message), message.VERSIONS.last)
+    if isinstance(message, OffsetCommitValue) and message.expire_timestamp != NEVER:
+        version = _EXPIRING_VERSION
+    return version.to_bytes(_PREFIX_SIZE) + codec.encode_bytes(message, version)
+
+
+def decode(key: bytes, value: bytes | None) -> CoordinatorRecord | None:
+    """The record of these bytes, or None if it is of a type that is not known: a newer Kafka's, or share groups'.
+
+    Raises ProtocolError for bytes that are no record.
+    """
+    kind = _prefix(key)
+    if kind == LEGACY_OFFSET_COMMIT_TYPE:
+        kind = 1
+    if kind not in RECORDS:
+        _logger.warning("a record of type %d in __consumer_offsets is not known and is passed over", kind)
+        return None
+    key_class, value_class = RECORDS[kind]
+    decoded = codec.decode(key_class, 0, key, start=_PREFIX_SIZE)
+    if value is None:
+        return CoordinatorRecord(decoded, None)
+    return CoordinatorRecord(decoded, codec.decode(value_class, _prefix(value), value, start=_PREFIX_SIZE))
+
+
+def _prefix(buffer: bytes) -> int:
+    if len(buffer) < _PREFIX_SIZE:
+        raise ProtocolError(f"a record of __consumer_offsets with {len(buffer)} bytes where its type should be")
+    return int.from_bytes(buffer[:_PREFIX_SIZE], signed=True)
