@@ -30,7 +30,7 @@ from ottla.client.errors import RequestTimedOut
 from ottla.client.transport import MonotonicClock
 from ottla.clock import SystemClock
 from ottla.config import Settings
-from ottla.errors import LogClosed
+from ottla.errors import LogClosed, RefusedUnanswered
 from ottla.metadata.broker_configs import BROKER_CONFIGS
 from ottla.partitions.sync_pool import Done, Job, run_job
 from ottla.protocol.api_keys import ApiKey
@@ -188,7 +188,12 @@ class EmbeddedBroker:
         with self._lock:
             if self._closed:
                 raise LogClosed("the broker in this process is closed")
-            outcome = self._broker.submit(header, message, CALLER)
+            try:
+                outcome = self._broker.submit(header, message, CALLER)
+            except RefusedUnanswered as error:
+                # Whoever sends with acks=0 has asked not to be told.
+                _logger.warning("%s", error)
+                outcome = None
             scheduler.run_ready()
             if not isinstance(outcome, Pending):
                 if scheduler.has_jobs:

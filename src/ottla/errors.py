@@ -24,6 +24,10 @@ class ProtocolError(OttlaError):
     """Bytes that are not a message of the protocol."""
 
 
+class RefusedUnanswered(ProtocolError):
+    """A request was refused that gets no answer; nothing but the end of the connection can say so."""
+
+
 class BatchError(Refusal):
     """Bytes that are not a record batch we accept."""
 

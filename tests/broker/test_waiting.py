@@ -32,7 +32,7 @@ def scheduler() -> ManualScheduler:
 
 @pytest.fixture
 def deadlines(scheduler: ManualScheduler) -> Deadlines:
-    return Deadlines(scheduler, scheduler._clock)
+    return Deadlines(scheduler)
 
 
 @pytest.mark.parametrize("timeout_ms", [0, 1, 249, 250, 251, 1_000, 30_000, -5])

@@ -6,6 +6,7 @@ import os
 import random
 import socket
 import struct
+import time
 
 import pytest
 
@@ -21,6 +22,7 @@ from tests.server.wire import (
     FETCH_VERSION,
     METADATA_VERSION,
     PRODUCE_VERSION,
+    SECONDS_MAX,
     Wire,
     base_offset,
     fetch_request,
@@ -331,3 +333,29 @@ def test_an_idle_connection_is_closed_and_a_waiting_one_is_not(make_server: Make
         with Wire(server) as producer:
             producer.produce("idle", [b"still there"], acks=ACKS_ALL)
         assert fetched(waiting.receive().message) == [(0, b"still there")]
+
+
+def test_a_client_that_does_not_read_its_answers_is_let_go_after_the_idle_time(make_server: Make) -> None:
+    server = make_server(settings={"connections.max.idle.ms": "500"}).start()
+    with Wire(server) as producer:
+        producer.make_topic("unread")
+        for _ in range(8):
+            producer.produce("unread", [bytes(900_000)])
+    with Wire(server, receive_buffer_bytes=8 << 10) as stuck:
+        for _ in range(20):
+            stuck.send(ApiKey.FETCH, FETCH_VERSION, fetch_request("unread", 0, bytes_max=8 << 20))
+        with Wire(server) as busy:
+            deadline = time.monotonic() + SECONDS_MAX
+            while "does not read its answers" not in server.said:
+                busy.api_versions()
+                assert time.monotonic() < deadline, server.said
+            busy.api_versions()
+
+
+def test_a_refused_batch_that_gets_no_answer_ends_the_connection(ottla_server: ServerProcess) -> None:
+    with Wire(ottla_server) as wire:
+        wire.make_topic("unanswered")
+        request = produce_request("unanswered", [b"x"], acks=0, partition=7)
+        wire.send(ApiKey.PRODUCE, PRODUCE_VERSION, request, expects_response=False)
+        assert wire.is_closed_by_server()
+    assert "unanswered-7 with acks=0 was refused" in ottla_server.said

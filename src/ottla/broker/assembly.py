@@ -99,7 +99,7 @@ def _start(directory: DataDirectory, settings: Settings, world: World, restore: 
         partitions=partitions,
         scheduler=world.scheduler,
         clock=world.clock,
-        deadlines=Deadlines(world.scheduler, world.clock),
+        deadlines=Deadlines(world.scheduler),
         fetch_sessions=FetchSessions(
             first_id=world.new_id().int % _SESSION_IDS + 1,
             sessions_max=configs.integer("max.incremental.fetch.session.cache.slots"),

@@ -2,14 +2,14 @@
 
 A produce request that waits for the disk hardly ever times out, and there may be tens of thousands a
 second: a timer each would cost more than the request. So deadlines are kept in buckets of a quarter of a
-second, and one timer looks at the oldest bucket.
+second, and one timer goes from bucket to bucket. It counts its own steps: a wait is not ended, nor made longer,
+by somebody who sets the system's clock.
 """
 
 from __future__ import annotations
 
 from typing import Protocol
 
-from ottla.clock import Clock
 from ottla.scheduler import Scheduler
 
 BUCKET_MS = 250
@@ -26,12 +26,12 @@ class Waiting(Protocol):
 class Deadlines:
     """Waits by when they end at the latest; a wait ends up to a bucket later than it asked for."""
 
-    __slots__ = ("_buckets", "_clock", "_is_set", "_scheduler")
+    __slots__ = ("_buckets", "_is_set", "_scheduler", "_step")
 
-    def __init__(self, scheduler: Scheduler, clock: Clock) -> None:
+    def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
-        self._clock = clock
         self._buckets: dict[int, set[Waiting]] = {}
+        self._step = 0
         self._is_set = False
 
     def __len__(self) -> int:
@@ -39,7 +39,8 @@ class Deadlines:
 
     def add(self, waiting: Waiting, timeout_ms: int) -> int:
         """Have `waiting` told when its time is over; returns what `remove` needs."""
-        bucket = (self._clock.now_ms() + max(timeout_ms, 0)) // BUCKET_MS + 1
+        # The step under way may be nearly over, so it does not count.
+        bucket = self._step + 1 + -(-max(timeout_ms, 0) // BUCKET_MS)
         found = self._buckets.get(bucket)
         if found is None:
             found = self._buckets[bucket] = set()
@@ -56,13 +57,11 @@ class Deadlines:
     def _set_timer(self) -> None:
         if not self._is_set and self._buckets:
             self._is_set = True
-            delay_ms = min(self._buckets) * BUCKET_MS - self._clock.now_ms()
-            self._scheduler.call_later(max(min(delay_ms, BUCKET_MS), 1), self._look)
+            self._scheduler.call_later(BUCKET_MS, self._look)
 
     def _look(self) -> None:
         self._is_set = False
-        now = self._clock.now_ms() // BUCKET_MS
-        for bucket in sorted(key for key in self._buckets if key <= now):
-            for waiting in self._buckets.pop(bucket):
-                waiting.time_out()
+        self._step += 1
+        for waiting in self._buckets.pop(self._step, ()):
+            waiting.time_out()
         self._set_timer()

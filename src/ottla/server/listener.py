@@ -148,8 +148,8 @@ class Listener:
         self._idle_timer = self._loop.call_later(check_ms / 1000, self._check_idle)
         oldest = self.now_ms() - self.limits.idle_ms_max
         for session in tuple(self._sessions):
-            if session.active_ms < oldest and session.is_idle:
-                session.close()
+            if session.active_ms < oldest and not session.is_waited_for:
+                session.expire()
 
     # --- ending --------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 
 from ottla.broker.caller import Address, Caller
 from ottla.broker.pending import Pending
-from ottla.errors import ProtocolError
+from ottla.errors import ProtocolError, RefusedUnanswered
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.connection import Request, ServerConnection
 from ottla.protocol.headers import UnsupportedRequest
@@ -106,6 +106,8 @@ class Session(asyncio.BufferedProtocol):
                 # The connection has kept what came behind the refused request.
                 return b""
             self.close(str(error))
+        except RefusedUnanswered as error:
+            self.close(str(error))
         except ProtocolError as error:
             self.close(f"not a request: {error}")
         return None
@@ -118,6 +120,7 @@ class Session(asyncio.BufferedProtocol):
         self._balance()
 
     def resume_writing(self) -> None:
+        self.active_ms = self._listener.now_ms()
         self._outbox.resume()
         self._balance()
 
@@ -199,6 +202,11 @@ class Session(asyncio.BufferedProtocol):
         self._balance()
 
     @property
+    def is_waited_for(self) -> bool:
+        """Whether the client waits for us, and not we for the client to send or to read."""
+        return self._connection.in_flight > 0 and self._outbox.is_idle
+
+    @property
     def is_idle(self) -> bool:
         """Whether nothing is unanswered or unsent."""
         return not self._connection.in_flight and self._outbox.is_idle
@@ -209,6 +217,15 @@ class Session(asyncio.BufferedProtocol):
         self._balance()
         for pending in tuple(self._pending):
             pending.hurry()
+
+    def expire(self) -> None:
+        """End the connection of a client that has been silent for too long."""
+        if self.is_idle and not self._transport.get_write_buffer_size():
+            self.close()
+            return
+        # An orderly end would wait until the client has read what is there for it.
+        self.close("the client does not read its answers")
+        self._transport.abort()
 
     def close(self, reason: str | None = None) -> None:
         """End the connection; what has been answered is still sent, unless the client does not take it."""

@@ -6,10 +6,11 @@ import errno
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from ottla.error_codes import ErrorCode
 from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from ottla.records.batch import TimestampType, restamp_append_time
+from ottla.records.batch import HEADER_SIZE, TimestampType, pack_header, peek, restamp_append_time, seal
 from ottla.records.compression import Codec
 from ottla.records.control import MarkerType
 from tests.broker.stage import Stage, creation, produce_request
@@ -237,6 +238,15 @@ def test_a_compacted_topic_takes_no_record_without_a_key(stage: Stage, codec: Co
     assert code(stage, batch(b"1", key=None, codec=codec)) == ErrorCode.INVALID_RECORD
     assert code(stage, keyed([(b"k", b"1"), (None, b"2")])) == ErrorCode.INVALID_RECORD
     assert code(stage, keyed([(b"k", b"1"), (b"l", None)])) == ErrorCode.NONE
+
+
+def test_a_batch_that_claims_more_records_than_its_bytes_can_hold_is_refused(stage: Stage) -> None:
+    stage.create("a")
+    forged = bytearray(batch(b"1"))
+    header = replace(peek(forged), record_count=1_000, last_offset_delta=999)
+    forged[:HEADER_SIZE] = pack_header(header)
+    seal(forged)
+    assert code(stage, bytes(forged)) == ErrorCode.INVALID_RECORD
 
 
 def test_what_ottla_keeps_for_itself_is_not_written_by_clients(stage: Stage) -> None:

@@ -2,7 +2,8 @@
 
 Each partition gets one batch; the answer for each stands by itself. With acks=all the response waits until
 every batch is on disk, or the timeout has passed. A topic that is missing is made where the broker allows it.
-Versions 0-2 are announced for old clients' sake and refused by closing the connection. Transactions are not
+With acks=0 there is no answer; a refusal closes the connection. Versions 0-2 are announced for old clients' sake
+and refused by closing the connection. Transactions are not
 there yet: a transactional batch is refused.
 """
 
@@ -21,6 +22,7 @@ from ottla.errors import (
     InvalidTopicName,
     InvalidTransactionState,
     Refusal,
+    RefusedUnanswered,
     TopicNotFound,
     UnsupportedCompression,
 )
@@ -75,10 +77,20 @@ def produce(
             answers.append(answer)
         topics.append(TopicProduceResponse(name, topic_id, answers))
     if acks == 0:
+        _tell_refusals(topics)
         return None
     if wait is not None:
         return wait.respond(topics)
     return ProduceResponse(topics)
+
+
+def _tell_refusals(topics: Sequence[TopicProduceResponse]) -> None:
+    """There is no answer to say it in, so the connection ends: the client looks anew at where its topics are."""
+    for topic in topics:
+        for answer in topic.partition_responses:
+            if answer.error_code:
+                where = f"{topic.name or topic.topic_id.hex()}-{answer.index}"
+                raise RefusedUnanswered(f"a batch for {where} with acks=0 was refused: {answer.error_message}")
 
 
 def _create(topic: str, services: Services) -> None:
