@@ -20,18 +20,21 @@ if TYPE_CHECKING:
     from ottla.client.consumer import AsyncConsumer as AsyncConsumer
     from ottla.client.errors import BufferFull as BufferFull
     from ottla.client.errors import ClientClosed as ClientClosed
+    from ottla.client.errors import CommitFailed as CommitFailed
     from ottla.client.errors import ConcurrentUse as ConcurrentUse
     from ottla.client.errors import DeliveryTimedOut as DeliveryTimedOut
-    from ottla.client.errors import GroupsNotSupported as GroupsNotSupported
+    from ottla.client.errors import InvalidGroupName as InvalidGroupName
     from ottla.client.errors import InvalidSetting as InvalidSetting
     from ottla.client.errors import NetworkException as NetworkException
     from ottla.client.errors import NoBrokerReachable as NoBrokerReachable
+    from ottla.client.errors import NoCommittedOffset as NoCommittedOffset
     from ottla.client.errors import NoGroup as NoGroup
     from ottla.client.errors import PartlySent as PartlySent
     from ottla.client.errors import RequestTimedOut as RequestTimedOut
     from ottla.client.errors import UnsupportedVersion as UnsupportedVersion
     from ottla.client.producer import AsyncProducer as AsyncProducer
     from ottla.client.values import NO_OFFSET as NO_OFFSET
+    from ottla.client.values import Committed as Committed
     from ottla.client.values import NewRecord as NewRecord
     from ottla.client.values import OffsetSpec as OffsetSpec
     from ottla.client.values import Record as Record
@@ -64,16 +67,26 @@ _HOMES = {
     "ottla.client.producer": ("AsyncProducer",),
     "ottla.client.consumer": ("AsyncConsumer",),
     "ottla.client.admin": ("AsyncAdmin",),
-    "ottla.client.values": ("NO_OFFSET", "NewRecord", "OffsetSpec", "Record", "RecordPosition", "TopicPartition"),
+    "ottla.client.values": (
+        "NO_OFFSET",
+        "Committed",
+        "NewRecord",
+        "OffsetSpec",
+        "Record",
+        "RecordPosition",
+        "TopicPartition",
+    ),
     "ottla.client.errors": (
         "BufferFull",
         "ClientClosed",
+        "CommitFailed",
         "ConcurrentUse",
         "DeliveryTimedOut",
-        "GroupsNotSupported",
+        "InvalidGroupName",
         "InvalidSetting",
         "NetworkException",
         "NoBrokerReachable",
+        "NoCommittedOffset",
         "NoGroup",
         "PartlySent",
         "RequestTimedOut",

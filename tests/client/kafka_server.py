@@ -27,11 +27,12 @@ auto.create.topics.enable=false
 
 
 @contextmanager
-def kafka_server(tools: Tools, root: Path) -> Iterator[str]:
-    """The address of a broker that runs until the block ends."""
+def kafka_server(tools: Tools, root: Path, settings: str = "") -> Iterator[str]:
+    """The address of a broker that runs until the block ends; `settings` are further lines of its properties."""
     broker, controller = _free_ports()
     server = root / "server.properties"
-    server.write_text(SERVER.format(broker=broker, controller=controller, directory=root / "data"), encoding="utf-8")
+    text = SERVER.format(broker=broker, controller=controller, directory=root / "data")
+    server.write_text(text + settings, encoding="utf-8")
     tools.run("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(server))
     output = root / "server.log"
     with tools.background("kafka.Kafka", str(server), output=output) as process:

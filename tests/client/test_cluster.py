@@ -7,8 +7,9 @@ import pytest
 from ottla.client.cluster import Cluster
 from ottla.client.errors import NoBrokerReachable, TopicNotFound, UnsupportedVersion
 from ottla.client.settings import Address, ClientSettings
-from ottla.client.topology import NO_EPOCH, TOPICS_MAX, Topology
+from ottla.client.topology import TOPICS_MAX, Topology
 from ottla.client.transport import run_now
+from ottla.client.values import NO_EPOCH
 from ottla.error_codes import ErrorCode
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.messages.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic

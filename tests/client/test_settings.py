@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ottla.client.assembly import checked_settings
-from ottla.client.errors import GroupsNotSupported, InvalidSetting
+from ottla.client.errors import InvalidGroupName, InvalidSetting
 from ottla.client.settings import Address, ClientSettings, ConsumerSettings, ProducerSettings, parse_addresses
 
 
@@ -76,9 +76,41 @@ def test_a_consumer_setting_that_cannot_be_is_refused(given: dict[str, Any]) -> 
         ConsumerSettings(**given)
 
 
-def test_a_group_is_refused_with_what_to_do_instead() -> None:
-    with pytest.raises(GroupsNotSupported, match="subscribe or assign"):
-        ConsumerSettings(group="g")  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"protocol": "streams"},
+        {"session_timeout_ms": 3_000},
+        {"poll_interval_max_ms": 0},
+        {"assignors": ()},
+        {"assignors": "range"},
+        {"assignors": ("range", "best")},
+        {"group_instance_id": ""},
+        {"auto_offset_reset": "none"},
+        {"auto_offset_reset": "latest", "start": "end"},
+        {"auto_offset_reset": "latest", "out_of_range": "latest"},
+    ],
+)
+def test_a_group_setting_that_cannot_be_is_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(InvalidSetting):
+        ConsumerSettings(group="g", **given)
+
+
+@pytest.mark.parametrize("given", [{"auto_commit": True}, {"group_instance_id": "a"}])
+def test_what_belongs_to_a_group_is_refused_without_one(given: dict[str, Any]) -> None:
+    with pytest.raises(InvalidSetting, match="needs a group"):
+        ConsumerSettings(**given)
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "/", "a\0b", "\ud800", "x" * 40_000, 7, b"g"])
+def test_a_name_that_no_group_can_have_is_refused(name: Any) -> None:
+    with pytest.raises(InvalidGroupName):
+        ConsumerSettings(group=name)
+
+
+@pytest.mark.parametrize("name", ["g", "...", "a.b", "orders of today", "größe", " ", "x" * 249])
+def test_any_other_name_is_a_group_s_name(name: str) -> None:
+    assert ConsumerSettings(group=name).group == name
 
 
 def test_an_unknown_setting_is_refused_and_the_known_ones_are_listed() -> None:

@@ -1,4 +1,4 @@
-"""The admin: topics, configs, offsets and the cluster itself.
+"""The admin: topics, configs, offsets and the cluster itself; `group_admin` has its groups.
 
 Coroutines that await the transport alone, so the same code serves both faces; see `transport`. What may
 pass (another controller, a broker that is away) is tried again for one request's time.
@@ -7,14 +7,15 @@ pass (another controller, a broker that is away) is tried again for one request'
 from __future__ import annotations
 
 import itertools
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import NamedTuple, Self, TypeVar
 
-from ottla.client.cluster import UNANSWERED, Cluster
+from ottla.client.cluster import Cluster
 from ottla.client.errors import TopicNotFound
 from ottla.client.errors_by_code import ERRORS, error_for
+from ottla.client.group_admin import AsyncGroupAdmin
 from ottla.client.offsets import OffsetFound, list_offsets, topic_with
 from ottla.client.settings import Address, Isolation, check_isolation
 from ottla.client.topology import TopicView
@@ -118,12 +119,11 @@ class ClusterDescription:
     brokers: tuple[BrokerDescription, ...]
 
 
-class AsyncAdmin:
+class AsyncAdmin(AsyncGroupAdmin):
     """Changes and describes what a cluster holds. Any number of tasks may share one."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-        self._timeout_ms = cluster.settings.request_timeout_ms
+        super().__init__(cluster)
         self._closed = False
 
     # --- topics --------------------------------------------------------------------------------------
@@ -397,35 +397,7 @@ class AsyncAdmin:
         ]
         return ClusterDescription(response.cluster_id, response.controller_id, tuple(brokers))
 
-    # --- insistence ----------------------------------------------------------------------------------
-
-    def _deadline_ms(self) -> int:
-        return self._cluster.ticks.now_ms() + self._timeout_ms
-
-    async def _insist(self, attempt: Callable[[], Awaitable[object]]) -> None:
-        """Try until it works, fails for good, or one request's time is over."""
-        deadline_ms = self._deadline_ms()
-        for tries in itertools.count(1):
-            try:
-                await attempt()
-                return
-            except OttlaError as e:
-                # A topic that is not there is an answer, although a later one may differ. A request whose
-                # answer was lost may have been carried out, and would then be refused the second time.
-                delay_ms = self._cluster.settings.backoff_ms(tries)
-                is_over = self._cluster.ticks.now_ms() + delay_ms >= deadline_ms
-                if is_over or not self._cluster.may_pass(e) or isinstance(e, (TopicNotFound, *UNANSWERED)):
-                    raise
-            if tries == 1:
-                await self._look_for_controller()
-            await self._cluster.transport.sleep(delay_ms)
-
-    async def _look_for_controller(self) -> None:
-        try:
-            await self._cluster.refresh(())
-        except OttlaError as e:
-            if not self._cluster.may_pass(e):
-                raise
+    # --- the end -------------------------------------------------------------------------------------
 
     @property
     def is_closed(self) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields
 from random import Random
 from typing import Any, TypeVar
+from uuid import UUID, uuid4
 
 from ottla.client.cluster import Cluster
 from ottla.client.errors import InvalidSetting
@@ -32,6 +33,7 @@ class Assembly:
         clock: Clock | None = None,
         ticks: Clock | None = None,
         chance: Random | None = None,
+        new_uuid: Callable[[], UUID] = uuid4,
     ) -> None:
         self._make_transport = make_transport
         self._bootstrap = bootstrap
@@ -40,6 +42,11 @@ class Assembly:
         self.clock = clock or SystemClock()
         self.ticks = ticks or MonotonicClock()
         self.chance = chance or Random()
+        self._new_uuid = new_uuid
+
+    def new_id(self) -> str:
+        """A name that nobody else has."""
+        return str(self._new_uuid())
 
     def cluster(self) -> Cluster:
         return Cluster(self._make_transport(), self._bootstrap, settings=self._settings, ticks=self.ticks)
@@ -51,6 +58,9 @@ class Assembly:
         return checked_settings(ProducerSettings, given)
 
     def consumer_settings(self, given: dict[str, Any]) -> ConsumerSettings:
+        if self._in_process:
+            # The broker is our own, so the newer protocol is there, and joining takes no waiting for others.
+            given = {"protocol": "consumer", **given}
         return checked_settings(ConsumerSettings, given)
 
 

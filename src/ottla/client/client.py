@@ -9,6 +9,7 @@ from typing import Any, Self
 from ottla.client.admin import AsyncAdmin
 from ottla.client.assembly import Assembly, checked_settings
 from ottla.client.consumer import AsyncConsumer
+from ottla.client.loop_background import LoopBackground
 from ottla.client.producer import AsyncProducer
 from ottla.client.settings import ClientSettings, parse_addresses
 from ottla.client.socket_transport import SocketTransport, ThreadTransport
@@ -32,9 +33,15 @@ class AsyncClient:
         return made
 
     def consumer(self, **settings: Any) -> AsyncConsumer:
-        """A consumer with these `ConsumerSettings`."""
+        """A consumer with these `ConsumerSettings`; one that joins a group is used with `async with`."""
         chosen = self._assembly.consumer_settings(settings)
-        made = AsyncConsumer(self._assembly.cluster(), chosen)
+        made = AsyncConsumer(
+            self._assembly.cluster(),
+            chosen,
+            background=LoopBackground(f"ottla-group-{chosen.group}"),
+            keeper_cluster=self._assembly.cluster,
+            new_id=self._assembly.new_id,
+        )
         self._keep(made)
         return made
 

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from itertools import starmap
 
-from ottla.client.values import Record, TopicPartition
+from ottla.client.values import NO_EPOCH, Record, TopicPartition
 from ottla.errors import ProtocolError
 from ottla.protocol.messages.fetch import PartitionData
 from ottla.protocol.schema import NO_UUID
@@ -34,6 +34,7 @@ class Cursor:
         "blocked_until_ms",
         "high_watermark",
         "key",
+        "last_epoch",
         "last_fetch_ms",
         "paused",
         "position",
@@ -56,6 +57,8 @@ class Cursor:
         self.attempts = 0
         self.blocked_until_ms = 0
         self.last_fetch_ms = 0
+        self.last_epoch = NO_EPOCH
+        """The leader epoch of the batch that was decoded last; it goes with a commit."""
         self._prefix: tuple[str, int] = (key.topic, key.partition)
         self._next_fetch = 0
         self._clear()
@@ -80,6 +83,7 @@ class Cursor:
         self._clear()
         self.position = self._next_fetch = offset
         self.sought = sought
+        self.last_epoch = NO_EPOCH
         self.attempts = 0
         self.blocked_until_ms = 0
 
@@ -141,6 +145,7 @@ class Cursor:
         header, batch = self._chunks[0]
         records: Sequence[StoredRecord] = () if batch is None else read_batch(batch, checked=True)
         self._chunks.popleft()
+        self.last_epoch = header.leader_epoch
         start = self.position or 0
         if records and records[0].offset < start:
             records = [record for record in records if record.offset >= start]

@@ -82,8 +82,18 @@ class NoGroup(OttlaError):
     """A commit was asked of a consumer that has no group, though it was said to need one."""
 
 
-class GroupsNotSupported(OttlaError):
-    """A consumer cannot be a member of a group yet."""
+class InvalidGroupName(Answered, ValueError):
+    """A name that no group can have."""
+
+    code = ErrorCode.INVALID_GROUP_ID
+
+
+class CommitFailed(OttlaError):
+    """The group has gone on without this member, so its positions were not stored: those records come again."""
+
+
+class NoCommittedOffset(OttlaError):
+    """A group has no position in a partition, and its consumer was told not to choose one."""
 
 
 class ConcurrentUse(OttlaError):

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from ottla import errors
 from ottla.client.errors import (
     Answered,
+    InvalidGroupName,
     NetworkException,
     NoBrokerReachable,
     RequestTimedOut,
@@ -23,7 +24,14 @@ from ottla.errors import Refusal
 
 _OWN: Mapping[ErrorCode, type[Answered]] = {
     kind.code: kind
-    for kind in (NetworkException, NoBrokerReachable, RequestTimedOut, UnknownTopicOrPartition, UnsupportedVersion)
+    for kind in (
+        InvalidGroupName,
+        NetworkException,
+        NoBrokerReachable,
+        RequestTimedOut,
+        UnknownTopicOrPartition,
+        UnsupportedVersion,
+    )
 }
 """Classes that the client itself raises too."""
 

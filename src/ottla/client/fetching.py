@@ -261,10 +261,10 @@ class Fetcher:
             if end is not None and offset >= end.offset:
                 self._block(cursor)
                 return
-        if self._settings.out_of_range == "error":
+        if self._settings.when_lost == "error":
             about = f"{cursor.key.topic}-{cursor.key.partition} at offset {offset}"
             raise error_for(ErrorCode.OFFSET_OUT_OF_RANGE, about=about)
-        to_start = self._settings.out_of_range == "earliest"
+        to_start = self._settings.when_lost == "earliest"
         cursor.look_up(OffsetSpec.EARLIEST if to_start else OffsetSpec.LATEST)
 
     def _lost(self, address: Address, cursors: Iterable[Cursor], error: OttlaError) -> None:

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from ottla.client.errors import GroupsNotSupported, InvalidSetting
+from ottla.client.assignors import ASSIGNORS
+from ottla.client.errors import InvalidSetting
+from ottla.client.group_names import check_group_name
 from ottla.client.routing import KEY_ROUTERS
 from ottla.client.values import OffsetSpec
 from ottla.errors import UnsupportedCompression
@@ -132,7 +134,7 @@ class ProducerSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerSettings:
-    """Where reading starts, how much is read at once, and what is seen."""
+    """Where reading starts, how much is read at once, what is seen, and which group it is done in."""
 
     start: Literal["beginning", "end"] = "beginning"
     start_offset: int | None = None
@@ -145,15 +147,29 @@ class ConsumerSettings:
     partition_bytes_max: int = 1024 * 1024
     fetch_wait_ms: int = 500
     check_crcs: bool = True
-    group: None = None
+    group: str | None = None
     require_group: bool = False
+    protocol: Literal["classic", "consumer"] = "classic"
+    auto_offset_reset: Literal["earliest", "latest", "error"] | None = None
+    auto_commit: bool = False
+    auto_commit_interval_ms: int = 5_000
+    group_instance_id: str | None = None
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 3_000
+    poll_interval_max_ms: int = 300_000
+    assignors: Sequence[str] = ("sticky", "range", "roundrobin")
+    server_assignor: str | None = None
 
     def __post_init__(self) -> None:
-        if self.group is not None:
-            raise GroupsNotSupported(
-                f"group={self.group!r}: consumer groups are not available yet; "
-                "leave group out and subscribe or assign, and keep positions yourself"
-            )
+        self._check_start()
+        self._check_group()
+        check_isolation(self.isolation)
+        for name in ("records_max", "fetch_bytes_max", "partition_bytes_max"):
+            _require(getattr(self, name) > 0, name, getattr(self, name), "must be above 0")
+        for name in ("fetch_bytes_min", "fetch_wait_ms"):
+            _require(getattr(self, name) >= 0, name, getattr(self, name), "must not be negative")
+
+    def _check_start(self) -> None:
         _require(self.start in ("beginning", "end"), "start", self.start, 'is "beginning" or "end"')
         given = [self.start_offset is not None, self.start_time_ms is not None, self.start == "end"]
         _require(sum(given) <= 1, "start", self.start, "give one of start, start_offset and start_time_ms")
@@ -167,18 +183,51 @@ class ConsumerSettings:
             self.out_of_range,
             'is "earliest", "latest" or "error"',
         )
-        check_isolation(self.isolation)
-        for name in ("records_max", "fetch_bytes_max", "partition_bytes_max"):
+        if self.auto_offset_reset is not None:
+            _require(
+                self.auto_offset_reset in ("earliest", "latest", "error"),
+                "auto_offset_reset",
+                self.auto_offset_reset,
+                'is "earliest", "latest" or "error"',
+            )
+            _require(
+                not any(given) and self.out_of_range == "earliest",
+                "auto_offset_reset",
+                self.auto_offset_reset,
+                "stands for start and out_of_range together: give either it or them",
+            )
+
+    def _check_group(self) -> None:
+        if self.group is not None:
+            check_group_name(self.group)
+        _require(self.protocol in ("classic", "consumer"), "protocol", self.protocol, 'is "classic" or "consumer"')
+        for name in ("auto_commit", "group_instance_id"):
+            _require(self.group is not None or not getattr(self, name), name, getattr(self, name), "needs a group")
+        for name in ("auto_commit_interval_ms", "session_timeout_ms", "heartbeat_interval_ms", "poll_interval_max_ms"):
             _require(getattr(self, name) > 0, name, getattr(self, name), "must be above 0")
-        for name in ("fetch_bytes_min", "fetch_wait_ms"):
-            _require(getattr(self, name) >= 0, name, getattr(self, name), "must not be negative")
+        _require(
+            self.heartbeat_interval_ms < self.session_timeout_ms,
+            "heartbeat_interval_ms",
+            self.heartbeat_interval_ms,
+            "must be below session_timeout_ms, or every member would be taken for dead",
+        )
+        is_list = not isinstance(self.assignors, str) and len(self.assignors) > 0
+        known = is_list and all(name in ASSIGNORS for name in self.assignors)
+        _require(known, "assignors", self.assignors, f"is a list of one or more of {list(ASSIGNORS)}")
+        _require(self.group_instance_id != "", "group_instance_id", "", "must not be empty")
 
     @property
     def start_spec(self) -> int:
         """What to ask for where a partition is first read: a special timestamp, or a time."""
         if self.start_time_ms is not None:
             return self.start_time_ms
-        return OffsetSpec.LATEST if self.start == "end" else OffsetSpec.EARLIEST
+        is_end = self.start == "end" or self.auto_offset_reset == "latest"
+        return OffsetSpec.LATEST if is_end else OffsetSpec.EARLIEST
+
+    @property
+    def when_lost(self) -> Literal["earliest", "latest", "error"]:
+        """What to do about a position that the log does not have any more."""
+        return self.auto_offset_reset or self.out_of_range
 
 
 def check_isolation(isolation: str) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import cast
 
@@ -18,6 +19,9 @@ from ottla.client.transport import Call, InProcessBroker, Reply
 from ottla.errors import OttlaError
 from ottla.protocol.connection import ClientConnection
 from ottla.protocol.schema import Message
+
+THREADS_MAX = 4
+"""Requests of one user that the broker of this process can be busy with at once."""
 
 _Answer = asyncio.Future[Message]
 
@@ -196,16 +200,24 @@ class SocketTransport:
 class ThreadTransport:
     """Reaches the broker of this process without blocking the event loop: each request runs in a thread.
 
-    The hop costs more than most requests; programs for which that matters use the blocking face.
+    The hop costs more than most requests; programs for which that matters use the blocking face. The threads are this
+    user's own: a member that waits for its group's rebalance must not keep the others from joining.
     """
 
     window = 1
 
     def __init__(self, broker: InProcessBroker) -> None:
         self._request = broker.request
+        self._threads: ThreadPoolExecutor | None = None
+        self._closed = False
 
     async def request(self, call: Call) -> Reply:
-        return await asyncio.to_thread(self._request, call.api_key, call.version, call.message, call.timeout_ms)
+        if self._closed:
+            raise ClientClosed("the client is closed")
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(THREADS_MAX, "ottla-in-process")
+        work = partial(self._request, call.api_key, call.version, call.message, call.timeout_ms)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     async def exchange(self, calls: Sequence[Call]) -> list[Reply | OttlaError]:
         replies: list[Reply | OttlaError] = []
@@ -220,7 +232,10 @@ class ThreadTransport:
         await asyncio.sleep(delay_ms / 1000)
 
     def interrupt(self) -> None:
-        return None
+        """What is under way cannot be broken off; nothing new begins."""
+        self._closed = True
 
     async def close(self) -> None:
-        return None
+        self._closed = True
+        if self._threads is not None:
+            self._threads.shutdown(wait=False)

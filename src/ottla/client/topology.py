@@ -10,13 +10,12 @@ from typing import NamedTuple
 
 from ottla.client.errors_by_code import code_of
 from ottla.client.settings import Address
-from ottla.client.values import TopicPartition
+from ottla.client.values import NO_EPOCH, TopicPartition
 from ottla.error_codes import ErrorCode
 from ottla.protocol.messages.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
 from ottla.protocol.schema import NO_UUID
 
 NO_LEADER = -1
-NO_EPOCH = -1
 EPOCHS_TRUSTED_SINCE = 9
 """Before this version of Metadata a broker may tell leader epochs that it made up on the way."""
 TOPICS_MAX = 10_000

@@ -17,6 +17,9 @@ from ottla.records.reader import Headers
 NO_OFFSET = -1
 """Stands where the broker did not say which offset a record was given."""
 
+NO_EPOCH = -1
+"""Stands where a leader epoch is not known."""
+
 HeaderPairs = Sequence[tuple[str, bytes | None]]
 
 
@@ -61,6 +64,15 @@ class NewRecord(NamedTuple):
     """None: the time of sending."""
     partition: int | None = None
     """None: chosen by key, or in turn."""
+
+
+class Committed(NamedTuple):
+    """A group's position in a partition: the offset of the next record to read, and a note."""
+
+    offset: int
+    metadata: str = ""
+    leader_epoch: int = NO_EPOCH
+    """The epoch of the last record that was read, where it is known."""
 
 
 class OffsetSpec(IntEnum):

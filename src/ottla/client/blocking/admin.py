@@ -9,10 +9,11 @@ from typing import Any, Self, TypeVar
 
 from ottla.client.admin import AsyncAdmin, ClusterDescription, ConfigEntry, TopicDescription
 from ottla.client.cluster import Cluster
+from ottla.client.group_admin import GroupDescription, GroupListing, PartitionLag
 from ottla.client.offsets import OffsetFound
 from ottla.client.settings import Isolation
 from ottla.client.transport import run_now
-from ottla.client.values import TopicPartition
+from ottla.client.values import Committed, TopicPartition
 
 T = TypeVar("T")
 
@@ -109,6 +110,46 @@ class Admin:
     def cluster(self) -> ClusterDescription:
         """The cluster's id, controller and brokers."""
         return self._run(self._logic.cluster())
+
+    # --- groups --------------------------------------------------------------------------------------
+
+    def list_groups(self, *, states: Iterable[str] = (), kinds: Iterable[str] = ()) -> list[GroupListing]:
+        """All groups of the cluster, or those in these states and of these kinds."""
+        return self._run(self._logic.list_groups(states=states, kinds=kinds))
+
+    def describe_group(self, group: str) -> GroupDescription | None:
+        """A group's state, members and what they read; None when there is no such group."""
+        return self._run(self._logic.describe_group(group))
+
+    def describe_groups(self, groups: Iterable[str]) -> dict[str, GroupDescription | None]:
+        """The same for several."""
+        return self._run(self._logic.describe_groups(groups))
+
+    def group_offsets(self, group: str) -> dict[TopicPartition, Committed]:
+        """All positions that a group has committed; none for a group that is not there."""
+        return self._run(self._logic.group_offsets(group))
+
+    def group_lag(self, group: str) -> dict[TopicPartition, PartitionLag]:
+        """How far a group is in every partition that it has committed or that a member reads."""
+        return self._run(self._logic.group_lag(group))
+
+    def alter_group_offsets(self, group: str, positions: Mapping[tuple[str, int], int | Committed]) -> None:
+        """Set a group's positions; refused (NON_EMPTY_GROUP) while it has members, who would not notice."""
+        self._run(self._logic.alter_group_offsets(group, positions))
+
+    def delete_group_offsets(self, group: str, partitions: Iterable[tuple[str, int]]) -> None:
+        """Forget positions of a group; refused (GROUP_SUBSCRIBED_TO_TOPIC) for topics that a member reads."""
+        self._run(self._logic.delete_group_offsets(group, partitions))
+
+    def delete_group(self, group: str) -> None:
+        """Delete a group with all its positions; refused (NON_EMPTY_GROUP) while it has members."""
+        self._run(self._logic.delete_group(group))
+
+    def delete_groups(self, groups: Iterable[str]) -> None:
+        """Delete several, whatever becomes of the others; raises the first refusal afterwards."""
+        self._run(self._logic.delete_groups(groups))
+
+    # --- the end -------------------------------------------------------------------------------------
 
     @property
     def is_closed(self) -> bool:

@@ -33,7 +33,10 @@ class Client:
 
     def consumer(self, **settings: Any) -> Consumer:
         """A consumer with these `ConsumerSettings`."""
-        made = Consumer(self._assembly.cluster(), self._assembly.consumer_settings(settings))
+        chosen = self._assembly.consumer_settings(settings)
+        made = Consumer(
+            self._assembly.cluster(), chosen, keeper_cluster=self._assembly.cluster, new_id=self._assembly.new_id
+        )
         self._keep(made)
         return made
 
