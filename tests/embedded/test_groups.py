@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,13 +14,15 @@ import ottla
 from ottla.client.blocking.client import Client
 
 QUICK = {"group.consumer.session.timeout.ms": 1_500, "group.consumer.heartbeat.interval.ms": 200}
-SECONDS_MAX = 60
+PATIENT = {"group.consumer.session.timeout.ms": 60_000}
+"""A member that died is missed only after a minute: longer than any of these tests waits."""
+SECONDS_MAX = 30
 
 
-def read(client: Client, group: str | None, how_many: int) -> list[int]:
+def read(client: Client, group: str | None, how_many: int, **settings: Any) -> list[int]:
     """What a consumer that subscribes gets, and commits."""
     found: list[int] = []
-    with client.consumer(group=group) as consumer:
+    with client.consumer(group=group, **settings) as consumer:
         consumer.subscribe(["t"])
         for record in consumer.records(idle_ms=SECONDS_MAX * 1_000):
             found.append(int(record.value or b""))
@@ -71,14 +74,15 @@ def test_a_group_joins_at_once_by_default(tmp_path: Path) -> None:
 
 COMMIT_AND_DIE = f"""
 import os, signal, sys, ottla
-client = ottla.open(sys.argv[1], config={QUICK!r})
+client = ottla.open(sys.argv[1], config={PATIENT!r})
 with client.producer() as producer:
     producer.send_batch("t", [b"%d" % number for number in range(10)])
-consumer = client.consumer(group="g")
-if sys.argv[2] == "subscribe":
-    consumer.subscribe(["t"])
-else:
+if sys.argv[2] == "assign":
+    consumer = client.consumer(group="g")
     consumer.assign([("t", 0)])
+else:
+    consumer = client.consumer(group="g", protocol=sys.argv[2], session_timeout_ms=60_000)
+    consumer.subscribe(["t"])
 for record in consumer:
     if record.value == b"5":
         consumer.commit()
@@ -86,15 +90,18 @@ for record in consumer:
 """
 
 
-@pytest.mark.parametrize("way", ["subscribe", "assign"])
-def test_a_commit_that_was_acknowledged_survives_the_death_of_the_program(tmp_path: Path, way: str) -> None:
+@pytest.mark.parametrize("way", ["consumer", "classic", "assign"])
+def test_a_commit_survives_the_death_of_the_program_and_its_members_are_not_waited_for(
+    tmp_path: Path, way: str
+) -> None:
     script = [sys.executable, "-c", COMMIT_AND_DIE, str(tmp_path / "data"), way]
     died = subprocess.run(script, timeout=SECONDS_MAX, check=False, capture_output=True)
     assert died.returncode == -signal.SIGKILL, died.stderr.decode()
 
-    with ottla.open(tmp_path / "data", config=QUICK) as client:
+    with ottla.open(tmp_path / "data", config=PATIENT) as client:
         assert {entry.offset for entry in client.admin().group_offsets("g").values()} == {6}
-        assert read(client, "g", 4) == [6, 7, 8, 9]
+        protocol = "consumer" if way == "assign" else way
+        assert read(client, "g", 4, protocol=protocol) == [6, 7, 8, 9]
 
 
 def test_closing_the_client_closes_its_members(tmp_path: Path) -> None:

@@ -304,6 +304,9 @@ class ClassicProtocol:
         for group in self._groups:
             if isinstance(group, ClassicGroup):
                 self.take_over(group, outcome, now_ms)
+                for member in group.members.values():
+                    if member.client.ends_with_broker:
+                        member.expect_sign_of_life(outcome, at_ms=now_ms)
         self.transitions.clear()
 
     def take_over(self, group: ClassicGroup, outcome: Outcome, now_ms: int) -> None:

@@ -39,9 +39,11 @@ class Departures:
     def expect(
         self, group: ConsumerGroup, member: ConsumerMember, outcome: Outcome, now_ms: int, settings: GroupSettings
     ) -> None:
-        """After a restart: give the member as long as it ever had."""
+        """After a restart: give the member as long as it ever had, unless it cannot come back."""
         classic = member.facts.classic
         session_ms = settings.consumer_session_timeout_ms if classic is None else classic.session_timeout_ms
+        if member.facts.client.ends_with_broker:
+            session_ms = 0
         group.deadlines.set(Wait.SESSION, member.member_id, outcome, at_ms=now_ms + session_ms)
         if member.state is MemberState.UNREVOKED_PARTITIONS:
             at_ms = now_ms + max(0, member.facts.rebalance_timeout_ms)
