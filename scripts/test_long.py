@@ -23,6 +23,7 @@ from scripts import machine  # noqa: E402  (the path has to be set first)
 COUNTS = {
     "CRASH_SEEDS": "3000",
     "FUZZ_CASES": "1000000",
+    "GROUP_SEEDS": "3000",
     "HYPOTHESIS_PROFILE": "long",
     "KILL_ROUNDS": "50",
     "POWER_SEEDS": "1500",
