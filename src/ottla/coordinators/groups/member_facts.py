@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-
 IN_PROCESS_HOST = "/in-process"
 """Where a member is that runs in the broker's own process."""
 
