@@ -4,8 +4,8 @@ python -m bench.disturbance            one round, about a minute
 python -m bench.disturbance --write    also writes docs/benchmarks/disturbance.md
 
 The small producer sends one record of 100 bytes with acks=all at a fixed rate, whether the one before was answered
-or not; each wait counts from when the record was due, so that a stalled broker is not spared. First alone, then while a child process compacts a
-gigabyte and bulk producers write batches of 64 KB with acks=1.
+or not; each wait counts from when the record was due, so that a stalled broker is not spared. First alone, then
+while a child process compacts a gigabyte and bulk producers write batches of 64 KB with acks=1.
 """
 
 from __future__ import annotations
