@@ -162,3 +162,25 @@ def _following(server: ServerProcess, topic: str, *arguments: str) -> subprocess
         stderr=subprocess.PIPE,
         env=environment(OTTLA_BOOTSTRAP=server.address),
     )
+
+
+def test_a_group_goes_on_where_it_was_and_tells_how_far_it_is(server: ServerProcess, numbered: str) -> None:
+    first = server.succeed("consume", numbered, "--group", "readers", "--max", "4")
+    rest = server.succeed("consume", numbered, "--group", "readers")
+    described = json.loads(server.succeed("groups", "describe", "readers", "--json"))
+
+    assert first.split() == [b"%d" % n for n in range(4)]
+    assert rest.split() == [b"%d" % n for n in range(4, 10)]
+    assert server.succeed("consume", numbered, "--group", "readers") == b""
+    (group,) = described
+    (position,) = group["partitions"]
+    assert (position["committed"], position["lag"]) == (10, 0)
+
+
+@pytest.mark.parametrize("option", [("--partition", "0"), ("--from", "-3")])
+def test_a_group_is_given_its_partitions_and_its_place(
+    option: tuple[str, str], server: ServerProcess, numbered: str
+) -> None:
+    refused = server.run("consume", numbered, "--group", "readers", *option)
+    assert refused.returncode == 2
+    assert b"--group" in refused.stderr

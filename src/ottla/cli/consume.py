@@ -31,6 +31,7 @@ Examples:
   ottla consume orders --from 2026-01-31T12:00:00Z --partition 0 --max 100
   ottla consume orders --from -5 --output '{partition}:{offset}\\t{key}={value}\\n'
   ottla consume replies --follow --max 1 --timeout 10
+  ottla consume orders --group billing --follow
 """
 
 POLL_MS = 500
@@ -68,6 +69,15 @@ def consume(
         list[int] | None, typer.Option("--partition", min=0, help="Only this partition; repeatable.")
     ] = None,
     most: Annotated[int | None, typer.Option("--max", min=1, metavar="N", help="Stop after so many records.")] = None,
+    group: Annotated[
+        str | None,
+        typer.Option(
+            "--group",
+            metavar="NAME",
+            help="Read as a member of this group: share the partitions with its other members, go on where it "
+            "committed, and commit what was printed. --from counts where it has committed nothing.",
+        ),
+    ] = None,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Wait for further records instead of stopping at the end.")
     ] = False,
@@ -99,18 +109,26 @@ def consume(
     """Read records: the value of each, a line each, unless --json or --output says otherwise.
 
     Reads what is there when it starts, then ends with 0; --follow goes on. Order holds within a partition. When
-    --timeout ends it before --max records came, it ends with 1.
+    --timeout ends it before --max records came, it ends with 1. A member of a group reads what there is in the
+    partitions that it is given.
     """
     clock = SystemClock()
     show = _show(output, as_json=as_json)
     moment = _moment(start, clock)
     if isinstance(moment, End) and not follow:
         raise CommandFailed("--from end without --follow reads nothing: add --follow", MISUSED)
+    if group is not None:
+        _check_group_options(moment, partition)
     limits = Limits(records_max=most, idle_ms_max=None if timeout is None else round(timeout * 1000))
     with connected(bootstrap) as client, client.admin() as admin:
         partitions = _partitions(admin, topic, partition)
         ends = None if follow else _offsets(admin, partitions, isolation, latest=True)
-        with _consumer(client, moment, isolation) as consumer:
+        with _consumer(client, moment, isolation, group) as consumer:
+            if group is not None:
+                consumer.subscribe([topic])
+                with progress(f"from {topic}", total=most) as advance:
+                    GroupReading(consumer, clock, limits, show, advance).run(ends)
+                return
             if follow and partition is None and not isinstance(moment, Last):
                 # Also those that are added later.
                 consumer.subscribe([topic])
@@ -151,7 +169,7 @@ class Reading:
             if ends is not None and left is not None:
                 # What was written after the start is not asked for.
                 records = [one for one in records if one.offset < ends.get((one.topic, one.partition), 0)]
-                left = self._unread(left)
+                left = self._unread(ends)
             if records:
                 last_ms = self._clock.now_ms()
                 self._print(records)
@@ -196,6 +214,28 @@ class Reading:
         return True
 
 
+class GroupReading(Reading):
+    """As a member of a group: of what it is given, and what is printed is committed."""
+
+    def _unread(self, ends: Mapping[Place, int]) -> dict[Place, int]:
+        given = set(self._consumer.assignment())
+        if not given:
+            # Not a member yet, or there is nothing for it so far.
+            return dict(ends)
+        return super()._unread({where: end for where, end in ends.items() if where in given})
+
+    def _print(self, records: Sequence[Record]) -> None:
+        super()._print(records)
+        self._consumer.commit()
+
+
+def _check_group_options(moment: Moment, partition: Sequence[int] | None) -> None:
+    if partition:
+        raise CommandFailed("--group and --partition: a group's members are given their partitions", MISUSED)
+    if isinstance(moment, Last):
+        raise CommandFailed("--group goes on where it committed: --from -N cannot be had with it", MISUSED)
+
+
 def _show(output: str | None, *, as_json: bool) -> Show:
     if output is None:
         return _json_line if as_json else _value_line
@@ -234,8 +274,9 @@ def _partitions(admin: Admin, topic: str, wanted: Sequence[int] | None) -> list[
     return [(topic, number) for number in (sorted(set(wanted)) if wanted else range(count))]
 
 
-def _consumer(client: Client, moment: Moment, isolation: Isolation) -> Consumer:
+def _consumer(client: Client, moment: Moment, isolation: Isolation, group: str | None) -> Consumer:
     return client.consumer(
+        group=group,
         start="end" if isinstance(moment, End) else "beginning",
         start_offset=moment.offset if isinstance(moment, AtOffset) else None,
         start_time_ms=moment.timestamp_ms if isinstance(moment, AtTime) else None,
