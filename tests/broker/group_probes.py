@@ -55,6 +55,8 @@ def synced(found: Scene) -> str:
         group_id=GROUP,
         generation_id=1,
         member_id=member_id,
+        protocol_type="consumer",
+        protocol_name="range",
         assignments=[syncing.SyncGroupRequestAssignment(member_id=member_id, assignment=b"mine")],
     )
     assert found.stage.call(request).error_code == ErrorCode.NONE

@@ -140,7 +140,7 @@ class Log(ReadableLog):
                     return Appended(repeated.first_offset, repeated.last_offset, True)
         first = self.end_offset
         last = first + delta
-        if length <= COPIED_BYTES_MAX and type(batch) is bytes:
+        if length <= COPIED_BYTES_MAX and type(batch) is not memoryview:
             self._write([prefix(first, length, leader_epoch) + batch[PREFIX_SIZE:]], header, first=first, last=last)
         else:
             rest = memoryview(batch)[PREFIX_SIZE:]

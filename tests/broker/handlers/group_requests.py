@@ -112,6 +112,8 @@ def join(stage: Stage, *topics: str, group: str = GROUP, protocol_type: str = "c
         group_id=group,
         generation_id=response.generation_id,
         member_id=response.member_id,
+        protocol_type=protocol_type,
+        protocol_name="range",
         assignments=[SyncGroupRequestAssignment(member_id=response.member_id, assignment=b"mine")],
     )
     assert stage.call(request).error_code == ErrorCode.NONE

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from ottla.error_codes import ErrorCode
@@ -178,7 +180,7 @@ def test_a_stable_group_goes_on_after_a_power_loss_without_a_rebalance(stage: St
     beat = HeartbeatRequest(group_id=GROUP, generation_id=1, member_id=member_id)
     assert stage.call(beat).error_code == ErrorCode.NONE
     sync = SyncGroupRequest(group_id=GROUP, generation_id=1, member_id=member_id)
-    assert stage.call(sync).assignment == b"mine"
+    assert stage.call(sync, 4).assignment == b"mine"
 
 
 def test_a_member_that_does_not_come_back_after_a_restart_is_let_go(stage: Stage) -> None:
@@ -195,11 +197,18 @@ def test_a_consumer_group_goes_on_after_a_power_loss(stage: Stage) -> None:
     assert (group.group_epoch, [member.member_epoch for member in group.members]) == (1, [1])
 
 
-@pytest.mark.parametrize("group", ["", ".", "..", "a/b"], ids=lambda name: name or "empty")
-def test_names_that_no_group_may_have_are_refused_to_members(stage: Stage, group: str) -> None:
-    invalid = ErrorCode.INVALID_GROUP_ID
+@pytest.mark.parametrize("missing", ["protocol_type", "protocol_name"])
+def test_a_member_that_takes_its_assignment_names_the_protocol_from_version_5_on(stage: Stage, missing: str) -> None:
+    named: dict[str, Any] = {"protocol_type": "consumer", "protocol_name": "range", missing: None}
+    request = SyncGroupRequest(group_id=GROUP, member_id="m", **named)
+    assert stage.call(request, 5).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert stage.call(SyncGroupRequest(group_id=GROUP, member_id="m"), 4).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_group_without_a_name_has_no_members(stage: Stage) -> None:
+    group, invalid = "", ErrorCode.INVALID_GROUP_ID
     assert stage.call(join_request("a", group=group), 9).error_code == invalid
-    assert stage.call(SyncGroupRequest(group_id=group)).error_code == invalid
+    assert stage.call(SyncGroupRequest(group_id=group), 4).error_code == invalid
     assert stage.call(HeartbeatRequest(group_id=group)).error_code == invalid
     assert stage.call(LeaveGroupRequest(group_id=group)).error_code == invalid
     assert consumer_join(stage, group) == invalid

@@ -119,12 +119,15 @@ def test_by_id_a_topic_that_does_not_exist_has_its_own_error(stage: Stage) -> No
     assert fetched(stage) == {("b", 0): 5}
 
 
-@pytest.mark.parametrize("group", ["", ".", "..", "a/b", "/"], ids=lambda name: name[:5] or "empty")
-def test_names_that_no_group_may_have_are_refused(stage: Stage, group: str) -> None:
-    assert commit(stage, {("a", 0): 5}, group=group) == [ErrorCode.INVALID_GROUP_ID]
+def test_a_group_without_a_name_is_refused(stage: Stage) -> None:
+    assert commit(stage, {("a", 0): 5}, group="") == [ErrorCode.INVALID_GROUP_ID]
 
 
-@pytest.mark.parametrize("group", ["...", "a.b", "ünïcode 😀", " ", "x" * 32_767], ids=lambda name: name[:5])
+@pytest.mark.parametrize(
+    "group",
+    [".", "..", "team/app", "/", "...", "a.b", "ünïcode 😀", " ", "x" * 32_767],
+    ids=lambda name: name[:5],
+)
 def test_all_other_names_are_fine(stage: Stage, group: str) -> None:
     assert commit(stage, {("a", 0): 5}, group=group) == [ErrorCode.NONE]
     stage.restart()
