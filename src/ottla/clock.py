@@ -26,6 +26,22 @@ class SystemClock:
         return time.time_ns() // 1_000_000
 
 
+class SteadyClock:
+    """The time of day when it was made, and from then on the time that has passed: nobody can set it.
+
+    For waits that are kept as times of day: a clock that is put forward must not end them all, nor one that is put
+    back make them last. It drifts from the time of day by as much as that is set.
+    """
+
+    __slots__ = ("_offset_ns",)
+
+    def __init__(self) -> None:
+        self._offset_ns = time.time_ns() - time.monotonic_ns()
+
+    def now_ms(self) -> int:
+        return (time.monotonic_ns() + self._offset_ns) // 1_000_000
+
+
 class ManualClock:
     """A clock that stands still until it is told to move."""
 

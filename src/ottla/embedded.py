@@ -28,7 +28,7 @@ from ottla.client.blocking.client import Client, in_process
 from ottla.client.client import AsyncClient, in_process_async
 from ottla.client.errors import RequestTimedOut
 from ottla.client.transport import MonotonicClock
-from ottla.clock import SystemClock
+from ottla.clock import SteadyClock, SystemClock
 from ottla.config import Settings
 from ottla.errors import LogClosed, RefusedUnanswered
 from ottla.metadata.broker_configs import BROKER_CONFIGS
@@ -170,7 +170,7 @@ class EmbeddedBroker:
         self._active = 0
         """Requests that threads are in."""
         self._compactor = ChildCompactor(scheduler)
-        world = World(OsDisk(), SystemClock(), scheduler, scheduler, uuid4, self._compactor)
+        world = World(OsDisk(), SystemClock(), scheduler, scheduler, uuid4, self._compactor, SteadyClock())
         flags = {name: str(value) for name, value in (config or {}).items()}
         self._broker: Broker = start(os.fspath(path), Settings.resolve(BROKER_CONFIGS, flags=flags), world)
         self._keeper = threading.Thread(target=self._keep, name="ottla-embedded", daemon=True)

@@ -17,7 +17,7 @@ from ottla.broker.caller import Address, Caller
 from ottla.broker.file_range import FileRange
 from ottla.broker.housekeeping import Compactor
 from ottla.broker.pending import Pending
-from ottla.clock import ManualClock
+from ottla.clock import Clock, ManualClock
 from ottla.config import Settings
 from ottla.error_codes import ErrorCode
 from ottla.metadata.broker_configs import BROKER_CONFIGS
@@ -89,6 +89,8 @@ class Stage:
     compactor: Compactor | None = None
     held: bool = False
     """Whether jobs wait until the test runs them."""
+    wall: Clock | None = None
+    """The time of day, where that is not the time that passes."""
 
     def __post_init__(self) -> None:
         self._ids = iter(range(1, 2**62))
@@ -98,7 +100,8 @@ class Stage:
         """Begin a life of the broker on what is there."""
         self.scheduler = ManualScheduler(self.clock)
         self.syncs: SyncRunner = HeldSyncs(self.scheduler) if self.held else InlineSyncs(self.scheduler)
-        world = World(self.disk, self.clock, self.scheduler, self.syncs, self.new_id, self.compactor)
+        wall = self.wall or self.clock
+        world = World(self.disk, wall, self.scheduler, self.syncs, self.new_id, self.compactor, self.clock)
         self.broker: Broker = start(
             DATA,
             Settings.resolve(BROKER_CONFIGS, flags=dict(self.settings)),

@@ -211,7 +211,8 @@ class Partition:
         if size > config.max_message_bytes:
             raise RecordTooLarge(f"{size} bytes, max.message.bytes is {config.max_message_bytes}")
         append_time_ms = -1
-        if not header.attributes & CONTROL_BIT:
+        # What the broker writes for itself must not be refused because somebody has set the system's clock.
+        if not (header.attributes & CONTROL_BIT or self.is_internal):
             now_ms = self._clock.now_ms()
             if config.timestamp_type is TimestampType.LOG_APPEND_TIME:
                 append_time_ms = now_ms

@@ -14,7 +14,7 @@ from ottla.broker.assembly import World, start
 from ottla.broker.broker import Broker
 from ottla.broker.caller import Address
 from ottla.broker.compactor import ChildCompactor
-from ottla.clock import SystemClock
+from ottla.clock import SteadyClock, SystemClock
 from ottla.config import Settings
 from ottla.metadata.configs import BrokerConfigs
 from ottla.partitions.sync_pool import SyncPool
@@ -84,7 +84,7 @@ class Server:
         scheduler = LoopScheduler(loop)
         syncs = SyncPool(scheduler, threads=configs.integer("ottla.sync.threads"))
         compactor = ChildCompactor(scheduler)
-        world = World(OsDisk(), SystemClock(), scheduler, syncs, uuid4, compactor)
+        world = World(OsDisk(), SystemClock(), scheduler, syncs, uuid4, compactor, SteadyClock())
         broker = start(str(configs.value("log.dir")), settings, world)
         try:
             told = addresses_of(configs.value("advertised.listeners"))

@@ -30,6 +30,7 @@ from tests.broker.handlers.group_requests import (
     join_request,
 )
 from tests.broker.stage import Stage
+from tests.storage.workbench import NOW_MS
 
 
 @pytest.fixture
@@ -231,3 +232,27 @@ def test_new_topics_and_partitions_reach_consumer_groups(stage: Stage) -> None:
     stage.scheduler.advance(5_000)
     response = stage.call(ConsumerGroupHeartbeatRequest(group_id=GROUP, member_id="m", member_epoch=1))
     assert [topic.topic_id for topic in response.assignment.topic_partitions] == [topic_id.bytes]
+
+
+class Wall:
+    """A time of day that somebody sets."""
+
+    def __init__(self) -> None:
+        self.ms = NOW_MS
+
+    def now_ms(self) -> int:
+        return self.ms
+
+
+@pytest.mark.parametrize("step_ms", [-3_600_000, 3_600_000], ids=["back", "forward"])
+def test_a_system_clock_that_is_set_neither_ends_a_session_nor_holds_it(step_ms: int) -> None:
+    wall = Wall()
+    stage = Stage(wall=wall)
+    stage.create("a")
+    member_id = join(stage, "a")
+    beat = HeartbeatRequest(group_id=GROUP, generation_id=1, member_id=member_id)
+    wall.ms += step_ms
+    stage.scheduler.advance(SESSION_MS - 1_000)
+    assert stage.call(beat).error_code == ErrorCode.NONE
+    stage.scheduler.advance(2 * SESSION_MS)
+    assert listed(stage) == {GROUP: ("Empty", "classic")}
