@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import logging
 
 import pytest
 
 from ottla.coordinators.groups import records
 from ottla.coordinators.groups.records import OffsetCommitKey, OffsetCommitValue
-from ottla.coordinators.loading import WARNINGS_MAX
+from ottla.coordinators.loading import PIECE_RECORDS, WARNINGS_MAX, Loading
 from ottla.coordinators.runtime_shard import RETRY_MS_MIN
 from ottla.errors import CoordinatorNotAvailable
 from ottla.records.batch import peek, walk
@@ -160,3 +161,35 @@ def test_a_disk_that_does_not_answer_is_asked_again() -> None:
     stage.disk.heal()
     stage.scheduler.advance(RETRY_MS_MIN)
     assert stage.look("name 1").amount == 1
+
+
+def test_a_large_batch_is_replayed_in_pieces() -> None:
+    count = 2 * PIECE_RECORDS + 1
+    stage = Stage()
+    append(stage, record("before", 1))
+    append(stage, *(record(f"name {number}", number) for number in range(count)))
+    append(stage, record("after", 2))
+    loading = Loading(stage.partition(0).log, records.decode, lambda key, value: None)
+    replayed = [0]
+    while not loading.step():
+        replayed.append(loading.records)
+    assert max(after - before for before, after in itertools.pairwise(replayed)) <= PIECE_RECORDS
+    assert loading.records == count + 2
+
+
+def test_many_small_batches_are_replayed_in_pieces() -> None:
+    stage = Stage()
+    for number in range(3 * PIECE_RECORDS):
+        append(stage, record("a", number))
+    loading = Loading(stage.partition(0).log, records.decode, lambda key, value: None)
+    assert not loading.step()
+    assert loading.records == PIECE_RECORDS
+
+
+def test_what_a_large_batch_holds_is_there() -> None:
+    stage = Stage()
+    append(stage, *(record(f"name {number}", number) for number in range(2 * PIECE_RECORDS)))
+    append(stage, record("name 0", 7))
+    amounts = reload(stage)
+    assert len(amounts) == 2 * PIECE_RECORDS
+    assert (amounts["name 0"], amounts["name 199"]) == (7, 199)

@@ -14,15 +14,15 @@ from ottla.broker.caller import Caller
 from ottla.broker.internal_topic import InternalTopic
 from ottla.broker.pending import Pending
 from ottla.clock import Clock
-from ottla.coordinators.groups import records
 from ottla.coordinators.groups.member_facts import ClientFacts
+from ottla.coordinators.groups.offsets_record import OffsetRecords
 from ottla.coordinators.groups.settings import GroupSettings
 from ottla.coordinators.groups.shard import GroupShard
 from ottla.coordinators.groups.topics_view import ImageTopics, TopicsView
-from ottla.coordinators.outcome import CoordinatorRecord, Outcome, Ticket
+from ottla.coordinators.outcome import Outcome, Ticket
 from ottla.coordinators.runtime import Runtime
 from ottla.coordinators.runtime_shard import Decision, Recipe
-from ottla.errors import CoordinatorNotAvailable, Refusal
+from ottla.errors import CoordinatorNotAvailable, PartitionNotFound, Refusal
 from ottla.metadata.broker_configs import MINUTE_MS
 from ottla.metadata.catalog import Catalog
 from ottla.metadata.changes import Change, PutTopic, RemoveTopic, Topic
@@ -31,8 +31,6 @@ from ottla.metadata.image import Image
 from ottla.metadata.internal_topics import CONSUMER_OFFSETS, INTERNAL_TOPICS
 from ottla.metadata.topics import NewTopic
 from ottla.partitions.hosted import HostedPartitions
-from ottla.partitions.partition import Partition
-from ottla.partitions.watermarks import AcksAll
 from ottla.protocol.schema import Message
 from ottla.scheduler import Scheduler
 
@@ -67,23 +65,19 @@ class GroupCoordinator:
             partitions=partitions,
             scheduler=scheduler,
         )
+        offset_records = OffsetRecords(partitions.by_id, self._leader_epoch)
         self._runtime: Runtime[GroupShard] = Runtime(
             Recipe(
                 partition=partial(partitions.by_name, CONSUMER_OFFSETS),
                 machine=self._shard,
-                encode=_encode,
-                decode=records.decode,
-                on_loaded=self._unclamped_discard,
+                encode=offset_records.encode,
+                decode=offset_records.decode,
             ),
             scheduler=scheduler,
             clock=clock,
         )
-        self._ends = {
-            place: partition.log.end_offset for place, partition in partitions if _may_have_lost_records(partition)
-        }
-        """Where partitions ended when they were opened after an unclean stop, if readers may have been further."""
-        self._unclamped: set[int] = set()
-        """Shards whose offsets have not been held against these ends yet."""
+        self._begun: set[int] = set()
+        """Shards that have been read back in this process, or begun to be."""
         self._change_is_told = False
         self._is_any_deleted = False
         catalog.listen(self._follow)
@@ -122,16 +116,18 @@ class GroupCoordinator:
         return self._runtime.is_started
 
     def _start(self, topic: Topic) -> None:
-        count = len(topic.partitions)
-        self._unclamped = set(range(count)) if self._ends else set()
-        self._runtime.start(count)
-
-    def _unclamped_discard(self, index: int) -> None:
-        self._unclamped.discard(index)
+        self._runtime.start(len(topic.partitions))
 
     def _shard(self, index: int) -> GroupShard:
-        ends = self._ends if index in self._unclamped else None
-        return GroupShard(self._settings, self._topics, self._new_member_id, ends=ends)
+        is_first_life = index not in self._begun
+        self._begun.add(index)
+        return GroupShard(self._settings, self._topics, self._new_member_id, is_first_life=is_first_life)
+
+    def _leader_epoch(self, topic_id: bytes, partition: int) -> int:
+        topic = self._catalog.image.topic_by_id(UUID(bytes=topic_id))
+        if not 0 <= partition < len(topic.partitions):
+            raise PartitionNotFound(topic.name, partition)
+        return self._partitions.leader_epoch(topic, partition)
 
     def _topics(self) -> TopicsView:
         return ImageTopics(self._catalog.image)
@@ -341,18 +337,3 @@ def group_settings(configs: BrokerConfigs) -> GroupSettings:
         offsets_retention_ms=configs.integer("offsets.retention.minutes") * MINUTE_MS,
         offsets_check_interval_ms=configs.integer("offsets.retention.check.interval.ms"),
     )
-
-
-def _may_have_lost_records(partition: Partition) -> bool:
-    """Whether somebody may have read beyond what is now the end.
-
-    Where readers see only what is on the disk, a crash alone takes nothing back that they saw; then an offset beyond
-    the end is one that somebody has chosen, and stays.
-    """
-    recovery = partition.log.recovery
-    return not recovery.clean and (partition.acks_all is AcksAll.OS or bool(recovery.damage))
-
-
-def _encode(record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
-    value = record.value
-    return records.encode_key(record.key), None if value is None else records.encode_value(value)

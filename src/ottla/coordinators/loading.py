@@ -8,7 +8,8 @@ costs what it held; it never keeps the rest from being served.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import islice
 
 from ottla.coordinators.outcome import CoordinatorRecord
 from ottla.errors import BatchError, InvalidBatch, OttlaError, StorageFault
@@ -18,7 +19,9 @@ from ottla.records.reader import Record, read_batch
 from ottla.storage.log import Log
 
 PIECE_BYTES = 64 << 10
-"""How much is read in one go: a few milliseconds' work."""
+"""How much is read in one go."""
+PIECE_RECORDS = 100
+"""How many records are replayed in one go, about: a few milliseconds' work. One batch may have tens of thousands."""
 WARNINGS_MAX = 10
 """How much damage is told of piece by piece; the rest is only counted."""
 
@@ -31,7 +34,17 @@ _logger = logging.getLogger(__name__)
 class Loading:
     """One reading of one partition, from its start to its end."""
 
-    __slots__ = ("_decode", "_log", "_offset", "_replay", "_stride", "passed_over", "records")
+    __slots__ = (
+        "_decode",
+        "_log",
+        "_offset",
+        "_replay",
+        "_rest",
+        "_rest_end_offset",
+        "_stride",
+        "passed_over",
+        "records",
+    )
 
     def __init__(self, log: Log, decode: Decode, replay: Replay) -> None:
         self._log = log
@@ -40,6 +53,9 @@ class Loading:
         self._offset = log.log_start_offset
         self._stride = 1
         """How many offsets the next piece of damage is taken to have."""
+        self._rest: Iterator[Record] | None = None
+        """What is left of a large batch."""
+        self._rest_end_offset = 0
         self.records = 0
         """How many have been replayed."""
         self.passed_over = 0
@@ -48,7 +64,9 @@ class Loading:
     def step(self) -> bool:
         """Read the next piece; true when there is none left. Raises a StorageError when the disk does not answer."""
         log = self._log
-        if self._offset < log.end_offset:
+        if self._rest is not None:
+            self._take_rest(self._rest)
+        elif self._offset < log.end_offset:
             try:
                 self._take(log.read(offset=self._offset, bytes_max=PIECE_BYTES))
             except BatchError as damage:
@@ -65,8 +83,9 @@ class Loading:
         return True
 
     def _take(self, data: bytes) -> None:
-        """Replay the whole batches in `data`. Raises a BatchError where there is none."""
+        """Replay the whole batches in `data`, up to a large one or so many. Raises a BatchError where there is none."""
         start_offset, end_offset = self._offset, self._log.end_offset
+        taken = 0
         for position, header in walk(data):
             if header.next_offset > end_offset:
                 raise InvalidBatch(f"a batch ends at offset {header.last_offset}, the log before {end_offset}")
@@ -79,12 +98,28 @@ class Loading:
                 except BatchError as error:
                     self._complain(f"the batch at offset {header.base_offset} is damaged: {error}")
                 else:
+                    if len(records) > PIECE_RECORDS:
+                        self._rest, self._rest_end_offset = iter(records), header.next_offset
+                        return
                     for record in records:
                         self._take_record(record)
+                    taken += len(records)
             self._offset = header.next_offset
             self._stride = 1
+            if taken >= PIECE_RECORDS:
+                return
         if self._offset == start_offset:
             raise InvalidBatch("no batch is found there")
+
+    def _take_rest(self, rest: Iterator[Record]) -> None:
+        taken = 0
+        for record in islice(rest, PIECE_RECORDS):
+            self._take_record(record)
+            taken += 1
+        if taken < PIECE_RECORDS:
+            self._rest = None
+            self._offset = self._rest_end_offset
+            self._stride = 1
 
     def _take_record(self, record: Record) -> None:
         if record.key is None:

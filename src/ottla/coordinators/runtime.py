@@ -8,27 +8,58 @@ never held up for long. What the state machines decide is not known here.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
+from struct import unpack
 from typing import Generic
 
 from ottla.clock import Clock
 from ottla.coordinators.outcome import Outcome, Ticket
 from ottla.coordinators.runtime_shard import Decision, Done, M, Recipe, ShardRuntime
+from ottla.coordinators.turns import Turns
 from ottla.errors import CoordinatorNotAvailable
 from ottla.scheduler import Scheduler
 
 KEYS_REMEMBERED_MAX = 10_000
 NO_TICKET: Ticket = 0
 
+_SHORT_CHARACTERS_MAX = 256
+"""The codes of longer keys are not remembered: thousands of such keys would fill the memory."""
+_LANES = 256
+_LANE_MASKS = int.from_bytes(b"\0\0\0\0\xff\xff\xff\xff" * _LANES)
+_ROW_FACTOR = pow(31, _LANES, 1 << 32)
 
-@lru_cache(KEYS_REMEMBERED_MAX)
+
 def java_hash(text: str) -> int:
     """What Java's `String.hashCode` gives: Kafka places groups by it."""
-    code = 0
+    return _java_hash_of_short(text) if len(text) <= _SHORT_CHARACTERS_MAX else _java_hash_of_long(text)
+
+
+@lru_cache(KEYS_REMEMBERED_MAX)
+def _java_hash_of_short(text: str) -> int:
     units = text.encode("utf-16-be", "surrogatepass")
-    for high, low in zip(units[::2], units[1::2], strict=True):
-        code = (31 * code + (high << 8 | low)) & 0xFFFFFFFF
+    return _folded(high << 8 | low for high, low in zip(units[::2], units[1::2], strict=True))
+
+
+def _java_hash_of_long(text: str) -> int:
+    """The same for keys of thousands of letters, a row at a time: a large integer holds its letters in 64-bit lanes."""
+    units = text.encode("utf-16-be", "surrogatepass")
+    # Zeros in front do not change the code.
+    units = bytes(-len(units) % (2 * _LANES)) + units
+    spread = bytearray(4 * len(units))
+    spread[6::8], spread[7::8] = units[0::2], units[1::2]
+    row_bytes = 8 * _LANES
+    lanes = 0
+    for start in range(0, len(spread), row_bytes):
+        # No lane runs over into the next one: it holds 32 bits before it is multiplied by 32 bits.
+        lanes = (lanes & _LANE_MASKS) * _ROW_FACTOR + int.from_bytes(spread[start : start + row_bytes])
+    return _folded(unpack(f">{_LANES}Q", lanes.to_bytes(row_bytes)))
+
+
+def _folded(units: Iterable[int]) -> int:
+    code = 0
+    for unit in units:
+        code = (31 * code + unit) & 0xFFFFFFFF
     return code - (1 << 32) if code & 0x80000000 else code
 
 
@@ -44,6 +75,7 @@ class Runtime(Generic[M]):
         self._recipe = recipe
         self._scheduler = scheduler
         self._clock = clock
+        self._turns = Turns(scheduler, clock)
         self._shards: Sequence[ShardRuntime[M]] = ()
         self._to_load: deque[ShardRuntime[M]] = deque()
         self._is_loading = False
@@ -57,7 +89,14 @@ class Runtime(Generic[M]):
         """The internal topic is there: begin to read back what it holds."""
         assert not self._shards, "a coordinator is started once"
         self._shards = [
-            ShardRuntime(index, self._recipe, scheduler=self._scheduler, clock=self._clock, ask_load=self._load)
+            ShardRuntime(
+                index,
+                self._recipe,
+                scheduler=self._scheduler,
+                clock=self._clock,
+                turns=self._turns,
+                ask_load=self._load,
+            )
             for index in range(shard_count)
         ]
         for shard in self._shards:

@@ -22,6 +22,7 @@ from ottla.coordinators.loading import Decode, Loading
 from ottla.coordinators.outcome import CoordinatorRecord, Outcome, Ticket, TimerKey
 from ottla.coordinators.state_machine import StateMachine
 from ottla.coordinators.timers import Timers
+from ottla.coordinators.turns import Turns
 from ottla.errors import (
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
@@ -81,12 +82,14 @@ class ShardRuntime(Generic[M]):
         *,
         scheduler: Scheduler,
         clock: Clock,
+        turns: Turns,
         ask_load: Callable[[ShardRuntime[M]], None],
     ) -> None:
         self.index = index
         self._recipe = recipe
         self._scheduler = scheduler
         self._clock = clock
+        self._turns = turns
         self._ask_load = ask_load
         self._state = _State.WAITING
         self._life = 0
@@ -120,8 +123,13 @@ class ShardRuntime(Generic[M]):
             done(self._unavailable())
             return ticket
         self._parked[ticket] = done
-        self._run(lambda machine, outcome, now_ms: decide(machine, ticket, outcome, now_ms), ticket)
+        self._turns.take(self.index, partial(self._decide, self._life, decide, ticket))
         return ticket
+
+    def _decide(self, life: int, decide: Decision[M], ticket: Ticket) -> None:
+        """Its turn has come. Also for one who has gone away meanwhile: a member says that it leaves, and hangs up."""
+        if life == self._life:
+            self._run(lambda machine, outcome, now_ms: decide(machine, ticket, outcome, now_ms), ticket)
 
     def tell(self, decide: Callable[[M, Outcome, int], None]) -> None:
         """Let the machine see to something that nobody waits for; nothing if it is not there."""

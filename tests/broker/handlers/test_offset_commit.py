@@ -8,6 +8,7 @@ from uuid import UUID
 import pytest
 
 from ottla.error_codes import ErrorCode
+from ottla.protocol.messages.delete_groups import DeleteGroupsRequest
 from ottla.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from ottla.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -16,6 +17,7 @@ from ottla.protocol.messages.offset_commit import (
 )
 from tests.broker.handlers.group_requests import (
     GROUP,
+    codes,
     commit,
     commit_request,
     fetch_request,
@@ -197,6 +199,57 @@ def test_a_commit_of_a_thousand_partitions_is_one_batch(stage: Stage) -> None:
     assert set(told) == {ErrorCode.NONE}
     stage.crash()
     assert len(fetched(stage)) == 1_000
+
+
+@pytest.mark.parametrize("version", [2, 3, 4])
+def test_a_retention_for_ever_is_one(stage: Stage, version: int) -> None:
+    assert commit(stage, {("a", 0): 5}, version, retention_ms=2**63 - 1) == [ErrorCode.NONE]
+    stage.restart()
+    assert fetched(stage) == {("a", 0): 5}
+
+
+def test_a_partition_that_is_named_twice_has_the_offset_that_comes_last(stage: Stage) -> None:
+    partitions = [OffsetCommitRequestPartition(partition_index=0, committed_offset=offset) for offset in (5, 9, 7)]
+    topics = [OffsetCommitRequestTopic(name="a", partitions=partitions)]
+    commit(stage, {("b", 0): 1})
+    before = written(stage)
+    answer = stage.call(OffsetCommitRequest(group_id=GROUP, topics=topics), 9)
+    assert codes(answer) == [ErrorCode.NONE] * 3
+    assert fetched(stage, [("a", 0)]) == {("a", 0): 7}
+    assert written(stage) - before == 1
+
+
+def test_a_commit_that_would_fill_the_memory_is_refused_and_nobody_else_notices() -> None:
+    stage = Stage({"offsets.topic.num.partitions": "1"})
+    stage.create("wide", 600)
+    waiting = stage.send(join_request("wide", group="other"), 3)
+    stage.scheduler.run()
+    told = commit(stage, {("wide", partition): 1 for partition in range(600)}, group="g" * 32_000)
+    assert set(told) == {ErrorCode.INVALID_COMMIT_OFFSET_SIZE}
+    assert fetched(stage, group="g" * 32_000) == {}
+    stage.scheduler.advance(3_000)
+    assert waiting.response.error_code == ErrorCode.NONE
+
+
+def test_a_group_grows_as_long_as_it_can_still_be_deleted() -> None:
+    stage = Stage({"offsets.topic.num.partitions": "1"})
+    stage.create("wide", 600)
+    group = "g" * 32_000
+    for start in (0, 200):
+        told = commit(stage, {("wide", start + partition): 1 for partition in range(200)}, group=group)
+        assert set(told) == {ErrorCode.NONE}
+    told = commit(stage, {("wide", 400 + partition): 1 for partition in range(200)}, group=group)
+    assert set(told) == {ErrorCode.INVALID_COMMIT_OFFSET_SIZE}
+    # What it has may still move on.
+    assert commit(stage, {("wide", 0): 2}, group=group) == [ErrorCode.NONE]
+    assert stage.call(DeleteGroupsRequest(groups_names=[group])).results[0].error_code == ErrorCode.NONE
+    told = commit(stage, {("wide", 400 + partition): 1 for partition in range(200)}, group=group)
+    assert set(told) == {ErrorCode.NONE}
+
+
+def written(stage: Stage) -> int:
+    """How many records all groups have come to."""
+    return sum(stage.partition("__consumer_offsets", index).log.end_offset for index in range(4))
 
 
 def test_a_member_that_waits_for_its_join_is_refused_when_the_broker_stops(stage: Stage) -> None:

@@ -27,6 +27,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from struct import pack
 
+from ottla.coordinators.groups.classic import ClassicProtocol
 from ottla.coordinators.groups.consumer import ConsumerProtocol
 from ottla.coordinators.groups.consumer_embedded import read_assignment, write_assignment
 from ottla.coordinators.groups.consumer_group import ConsumerGroup
@@ -320,17 +321,32 @@ class ConsumerPlay:
         )
 
     def _machine_for(self, group_id: str) -> ClassicMachine:
-        if isinstance(self._stage.groups.get(group_id), ConsumerGroup):
-            return _ClassicDoor(self.protocol)
-        return self._classic.protocol
+        group = self._stage.groups.of_kind(group_id, ConsumerGroup)
+        return self._classic.protocol if group is None else _ClassicDoor(self.protocol, group, self._classic.protocol)
 
 
 class _ClassicDoor:
-    """A consumer group as classic members see it."""
+    """A consumer group as classic members see it, through a shard: if nobody is in it, it begins anew."""
 
-    def __init__(self, protocol: ConsumerProtocol) -> None:
+    def __init__(self, protocol: ConsumerProtocol, group: ConsumerGroup, classic: ClassicProtocol) -> None:
         self._protocol = protocol
-        self.join = protocol.join
+        self._group = group
+        self._classic = classic
+
+    def join(
+        self,
+        request: JoinGroupRequest,
+        version: int,
+        client: ClientFacts,
+        ticket: Ticket,
+        outcome: Outcome,
+        now_ms: int,
+    ) -> None:
+        if self._group.members:
+            self._protocol.join(request, version, client, ticket, outcome, now_ms)
+        else:
+            self._classic.join(request, version, client, ticket, outcome, now_ms)
+            self._group.delete(outcome)
 
     def sync(self, request: SyncGroupRequest, ticket: Ticket, outcome: Outcome, now_ms: int) -> None:
         self._protocol.sync(request, ticket, outcome, now_ms)

@@ -5,7 +5,7 @@ Only what records and timers do; that replies wait for the disk is the runtime's
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -61,11 +61,14 @@ class ShardStage:
         self._members = iter(range(1, 2**31))
         self.start()
 
-    def start(self, ends: Mapping[tuple[str, int], int] | None = None) -> None:
+    def start(self, *, is_first_life: bool = True) -> None:
         """Begin a life: what was recorded is read back through its bytes."""
         self.timers: dict[TimerKey, int] = {}
         self.shard = GroupShard(
-            self.settings, lambda: self.topics, lambda prefix: f"{prefix}-{next(self._members)}", ends=ends
+            self.settings,
+            lambda: self.topics,
+            lambda prefix: f"{prefix}-{next(self._members)}",
+            is_first_life=is_first_life,
         )
         for record in self.records:
             value = None if record.value is None else records.encode_value(record.value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import combinations
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -214,6 +215,74 @@ def test_a_hopeless_search_ends_and_leaves_a_valid_assignment() -> None:
     assigned = assign_uniformly(wishes, counts)
 
     check_valid(wishes, counts, assigned)
+
+
+class CountedId(bytes):
+    """The id of a topic that counts how often anybody looks for it."""
+
+    looks = 0
+
+    def __hash__(self) -> int:
+        CountedId.looks += 1
+        return super().__hash__()
+
+
+@pytest.mark.parametrize("lonely_topics", [1, 1_000])
+def test_those_who_do_not_want_a_topic_are_not_asked_for_each_of_its_partitions(lonely_topics: int) -> None:
+    """The first members have least throughout, but want other topics than the one who has to take most of them."""
+    ids: list[bytes] = [CountedId(n.to_bytes(2) * 8) for n in range(400 + lonely_topics)]
+    wishes = {f"m{n:03}": Wish(frozenset({ids[0], ids[n]})) for n in range(400)}
+    wishes["z"] = Wish(frozenset(ids[400:]))
+    counts = dict.fromkeys(ids, 1) | dict.fromkeys(ids[400:], 1_000 // lonely_topics)
+    CountedId.looks = 0
+
+    assigned = assign_uniformly(wishes, counts)
+
+    assert CountedId.looks < 30 * sum(counts.values())
+    check_valid(wishes, counts, assigned)
+
+
+class CountedTarget(dict[bytes, frozenset[int]]):
+    """A target that counts how often anybody looks into it."""
+
+    looks = 0
+
+    def get(self, *args: Any) -> Any:
+        self.looks += 1
+        return super().get(*args)
+
+
+def test_what_somebody_had_is_looked_at_once_however_much_of_it_is_handed_on() -> None:
+    had = CountedTarget({T: frozenset(range(2_000))})
+    wishes = {"a": Wish(frozenset({T}), had), "b": Wish(frozenset({T, U}))}
+
+    assigned = assign_uniformly(wishes, {T: 2_000, U: 1})
+
+    assert load(assigned["a"]) in (1_000, 1_001)
+    assert had.looks < 10
+
+
+def test_a_partition_that_comes_home_is_handed_on_before_others() -> None:
+    wishes = {
+        "a": Wish(frozenset({T}), {T: frozenset({0, 1, 2, 3})}),
+        "b": Wish(frozenset({T}), {T: frozenset({0})}),
+        "c": Wish(frozenset({U}), {U: frozenset({0, 1})}),
+    }
+
+    assigned = given(assign_uniformly(wishes, {T: 4, U: 2}))
+
+    assert assigned == {"a": {T: [1, 2]}, "b": {T: [0, 3]}, "c": {U: [0, 1]}}
+
+
+def test_very_many_wishes_are_as_even_as_few() -> None:
+    random = Random(7)
+    topics = [n.to_bytes(2) * 8 for n in range(600)]
+    wishes = {f"m{n:03}": Wish(frozenset(random.sample(topics, 300))) for n in range(200)}
+
+    assigned = assign_uniformly(wishes, dict.fromkeys(topics, 1))
+
+    check_valid(wishes, dict.fromkeys(topics, 1), assigned)
+    assert {load(parts) for parts in assigned.values()} == {3}
 
 
 # --- range -------------------------------------------------------------------------------------------------------

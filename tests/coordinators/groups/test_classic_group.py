@@ -12,16 +12,18 @@ from ottla.coordinators.groups.classic_group import (
     GENERATION_MAX,
     MEMBERS_BYTES_MAX,
     PENDING_MEMBERS_MAX,
+    PENDING_MS_MAX,
     ClassicGroup,
     GroupState,
 )
+from ottla.coordinators.groups.classic_member import session_key
 from ottla.coordinators.groups.classic_subscription import EMPTY_ASSIGNMENT
 from ottla.coordinators.groups.groups import Group, Groups
 from ottla.coordinators.groups.member_facts import ClientFacts
 from ottla.coordinators.groups.records import GroupMetadataKey, GroupMetadataValue, MemberMetadata
 from ottla.coordinators.groups.settings import GroupSettings
 from ottla.coordinators.outcome import Outcome, Ticket
-from ottla.errors import GroupMaxSizeReached, RecordTooLarge
+from ottla.errors import GroupMaxSizeReached, RecordTooLarge, UnknownMemberId
 from ottla.protocol.messages.heartbeat import HeartbeatRequest
 from ottla.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from ottla.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
@@ -70,11 +72,12 @@ class Coordinator:
         protocols: tuple[str, ...] = ("range",),
         metadata: bytes = subscription("t"),
         member_id: str = "",
+        session_timeout_ms: int = 10_000,
     ) -> None:
         request = JoinGroupRequest(
             group_id="g",
             member_id=member_id,
-            session_timeout_ms=10_000,
+            session_timeout_ms=session_timeout_ms,
             rebalance_timeout_ms=60_000,
             protocol_type="consumer",
             protocols=[JoinGroupRequestProtocol(name=name, metadata=metadata) for name in protocols],
@@ -134,13 +137,33 @@ def test_after_the_last_generation_comes_the_first() -> None:
     assert coordinator.group().generation == 1
 
 
-def test_a_flood_of_members_that_never_come_back_is_bounded() -> None:
+def test_in_a_flood_of_members_that_never_come_back_the_oldest_is_given_up_for_a_new_one() -> None:
     coordinator = Coordinator()
     for ticket in range(PENDING_MEMBERS_MAX):
         coordinator.join(ticket, version=4)
+    oldest, second, *_ = coordinator.group().pending
 
-    with pytest.raises(GroupMaxSizeReached):
-        coordinator.join(-1, version=4)
+    coordinator.join(-1, version=4)
+
+    newest = f"client-{coordinator.made}"
+    assert coordinator.outcome.timers[session_key("g", oldest)] is None
+    assert len(coordinator.group().pending) == PENDING_MEMBERS_MAX
+    assert (next(iter(coordinator.group().pending)), [*coordinator.group().pending][-1]) == (second, newest)
+    coordinator.join(-2, version=4, member_id=newest)
+    assert newest in coordinator.group().members
+    with pytest.raises(UnknownMemberId):
+        coordinator.join(-3, version=4, member_id=oldest)
+
+
+def test_an_id_is_kept_for_a_minute_however_long_the_session_would_be() -> None:
+    coordinator = Coordinator()
+    coordinator.join(1, version=4, session_timeout_ms=1_800_000)
+    (expected,) = coordinator.group().pending
+
+    assert coordinator.outcome.timers == {session_key("g", expected): PENDING_MS_MAX}
+
+    coordinator.timer("session", "g", expected, now_ms=PENDING_MS_MAX)
+    assert coordinator.groups.of_kind("g", ClassicGroup) is None
 
 
 def test_members_that_bring_more_than_a_record_holds_are_turned_away() -> None:

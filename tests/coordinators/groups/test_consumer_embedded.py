@@ -8,14 +8,17 @@ from struct import pack
 import pytest
 
 from ottla.coordinators.groups.consumer_embedded import (
+    MEMBER_ENTRIES_MAX,
+    EmbeddedReader,
     read_assignment,
     read_subscription,
     version_of,
     write_assignment,
     write_subscription,
 )
+from ottla.coordinators.groups.consumer_limits import TOPICS_MAX
 from ottla.coordinators.groups.records import ClassicMemberMetadata, ClassicMemberProtocol
-from ottla.errors import ProtocolError
+from ottla.errors import GroupMaxSizeReached, ProtocolError
 from ottla.protocol.codec import decode, encode_bytes
 from ottla.protocol.messages.consumer_protocol import (
     ConsumerProtocolAssignment,
@@ -73,6 +76,10 @@ def test_user_data_may_be_left_out_as_well() -> None:
         pack(">hih", 0, 1, 100),
         pack(">hih", 0, 1, 1) + b"\xff" + pack(">i", -1),
         pack(">hii", 0, 0, 99),
+        pack(">hih", 0, 2, 0) + b"\x00",
+        pack(">hiiihi", 1, 0, -1, 1, 0, 2) + b"\x00\x00\x00\x01",
+        pack(">hiiih", 1, 0, -1, 1, 9) + b"t",
+        pack(">hiiih", 1, 0, -1, 1, 1) + b"\xff" + pack(">i", 0),
     ],
 )
 def test_bytes_that_are_no_subscription_are_told_from_one(metadata: bytes) -> None:
@@ -130,3 +137,52 @@ def test_the_version_of_a_member_is_that_of_its_first_protocol(metadata: bytes, 
     classic = ClassicMemberMetadata(supported_protocols=[ClassicMemberProtocol(name="range", metadata=metadata)])
 
     assert version_of(classic) == version
+
+
+def many_names(count: int) -> bytes:
+    """A subscription to topics whose names take no bytes but those of their lengths."""
+    return pack(">hi", 0, count) + bytes(2 * count) + pack(">i", -1)
+
+
+def many_partitions(count: int) -> bytes:
+    """A subscription to nothing, by somebody who owns that many partitions of one topic."""
+    return pack(">hiiihi", 1, 0, -1, 1, 0, count) + b"".join(number.to_bytes(4) for number in range(count))
+
+
+def test_as_many_topics_are_read_as_a_member_may_be_subscribed_to() -> None:
+    assert read_subscription(many_names(TOPICS_MAX)).topics == {""}
+    with pytest.raises(GroupMaxSizeReached):
+        read_subscription(many_names(TOPICS_MAX + 1))
+
+
+def test_partitions_are_read_up_to_a_number() -> None:
+    count = 10 * (MEMBER_ENTRIES_MAX - 2)
+    assert len(read_subscription(many_partitions(count)).owned[""]) == count
+    with pytest.raises(GroupMaxSizeReached):
+        read_subscription(many_partitions(count + 10))
+
+
+def test_an_assignment_is_read_up_to_a_number_of_topics() -> None:
+    count = MEMBER_ENTRIES_MAX // 2
+    assert read_assignment(pack(">hi", 0, count) + bytes(6 * count)).partitions == {"": set()}
+    with pytest.raises(GroupMaxSizeReached):
+        read_assignment(pack(">hi", 0, count + 1) + bytes(6 * (count + 1)))
+
+
+def test_what_an_assignor_sends_along_may_be_large() -> None:
+    message = ConsumerProtocolSubscription(topics=["t"], user_data=bytes(5_000_000))
+
+    assert read_subscription(written(message, 0)).topics == {"t"}
+
+
+def test_members_of_a_group_that_want_the_same_are_read_once() -> None:
+    reader = EmbeddedReader(entries_max=10)
+    same = ConsumerProtocolSubscription(topics=[f"t{number}" for number in range(8)])
+
+    read = [reader.subscription(written(same, version)) for version in (0, 1, 2, 3)]
+
+    assert {each.topics for each in read} == {frozenset(same.topics)}
+    assert reader.subscription(many_names(0)).topics == frozenset()
+    assert reader.subscription(many_names(2)).topics == {""}
+    with pytest.raises(GroupMaxSizeReached):
+        reader.subscription(written(same, 0))

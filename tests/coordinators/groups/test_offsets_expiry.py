@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import logging
-
 import pytest
 
 from ottla.coordinators.groups.member_facts import ClientFacts
-from ottla.coordinators.groups.offsets_expiry import TOMBSTONES_MAX
-from ottla.coordinators.groups.records import GroupMetadataKey
+from ottla.coordinators.groups.offsets_expiry import PIECE_BYTES, PIECE_ENTRIES
+from ottla.coordinators.groups.records import GroupMetadataKey, GroupMetadataValue
 from ottla.protocol import codec
 from ottla.protocol.messages.consumer_protocol import ConsumerProtocolSubscription
 from ottla.protocol.messages.heartbeat import HeartbeatRequest
@@ -67,6 +65,11 @@ def live(stage: ShardStage, member_id: str, for_ms: int) -> None:
 def leave(stage: ShardStage, member_id: str) -> None:
     request = LeaveGroupRequest(group_id=GROUP, members=[MemberIdentity(member_id=member_id)])
     stage.do(lambda shard, ticket, outcome, now_ms: shard.leave(request, 3, ticket, outcome, now_ms))
+
+
+def delete_topic(stage: ShardStage, name: str) -> None:
+    del stage.topics.counts[name]
+    stage.do(lambda shard, ticket, outcome, now_ms: shard.topics_changed(outcome, now_ms, is_any_deleted=True))
 
 
 def test_offsets_of_a_group_without_members_go_so_long_after_their_commit(stage: ShardStage) -> None:
@@ -150,21 +153,72 @@ def test_an_offset_with_a_retention_of_its_own_goes_by_that(stage: ShardStage) -
 
 
 def test_many_offsets_go_in_pieces() -> None:
-    count = TOMBSTONES_MAX * 2 + 500
+    count = PIECE_ENTRIES * 2 + 500
     stage = ShardStage({"wide": count}, offsets_retention_ms=RETENTION_MS, offsets_check_interval_ms=CHECK_MS)
     stage.commit({("wide", partition): 1 for partition in range(count)})
     stage.advance(RETENTION_MS - 1)
     assert len(stage.offsets) == count
     stage.advance(1)
-    assert len(stage.offsets) == count - TOMBSTONES_MAX
+    assert len(stage.offsets) == count - PIECE_ENTRIES
+    stage.advance(10)
+    assert stage.offsets == {}
+
+
+def test_one_piece_looks_at_so_many_offsets_and_no_more() -> None:
+    count = PIECE_ENTRIES * 2
+    stage = ShardStage({"wide": count}, offsets_retention_ms=RETENTION_MS, offsets_check_interval_ms=CHECK_MS)
+    stage.commit({("wide", partition): 1 for partition in range(count)})
+    stage.advance(RETENTION_MS - 1)
+    stage.commit({("wide", partition): 2 for partition in range(PIECE_ENTRIES)})
+    stage.advance(1)
+    assert len(stage.offsets) == count
+    stage.advance(10)
+    assert set(stage.offsets.values()) == {2}
+
+
+def test_offsets_of_groups_with_long_names_go_in_smaller_pieces() -> None:
+    stage = ShardStage({"wide": 100}, offsets_retention_ms=RETENTION_MS, offsets_check_interval_ms=CHECK_MS)
+    group = "g" * 32_000
+    stage.commit({("wide", partition): 1 for partition in range(100)}, group=group)
+    stage.advance(RETENTION_MS)
+    assert 1 <= 100 - len(stage.offsets) <= PIECE_BYTES // len(group) + 1
+    stage.advance(10)
+    assert stage.offsets == {}
+
+
+def test_groups_that_have_nothing_left_go_in_pieces(stage: ShardStage) -> None:
+    for number in range(PIECE_ENTRIES + 1):
+        stage.shard.replay(GroupMetadataKey(group=f"group {number}"), GroupMetadataValue(protocol_type="consumer"))
+    stage.advance(CHECK_MS + 1)
+    assert len(stage.shard.groups) == 1
+    stage.advance(10)
+    assert len(stage.shard.groups) == 0
+
+
+def test_a_look_at_all_offsets_begins_anew_after_the_interval(stage: ShardStage) -> None:
+    stage.advance(CHECK_MS + 10)
+    stage.commit({("a", 0): 5}, retention_ms=1, version=4)
+    stage.advance(CHECK_MS - 11)
+    assert len(stage.offsets) == 1
+    stage.advance(1)
+    assert stage.offsets == {}
+
+
+def test_topics_that_go_while_others_are_swept_are_swept_too() -> None:
+    stage = ShardStage({"first": 1, "wide": PIECE_ENTRIES * 2})
+    stage.advance(10)
+    stage.commit({("first", 0): 1} | {("wide", partition): 1 for partition in range(PIECE_ENTRIES * 2)})
+    delete_topic(stage, "wide")
+    stage.advance(1)
+    assert PIECE_ENTRIES < len(stage.offsets) < PIECE_ENTRIES * 2
+    delete_topic(stage, "first")
     stage.advance(10)
     assert stage.offsets == {}
 
 
 def test_offsets_of_topics_that_are_gone_follow_them_soon(stage: ShardStage) -> None:
     stage.commit({("a", 0): 5, ("b", 0): 6})
-    del stage.topics.counts["a"]
-    stage.do(lambda shard, ticket, outcome, now_ms: shard.topics_changed(outcome, now_ms, is_any_deleted=True))
+    delete_topic(stage, "a")
     stage.advance(10)
     assert stage.offsets == {(GROUP, "b", 0): 6}
 
@@ -176,15 +230,3 @@ def test_offsets_of_a_topic_that_was_made_again_are_told_apart_by_its_id(stage: 
     stage.do(lambda shard, ticket, outcome, now_ms: shard.topics_changed(outcome, now_ms, is_any_deleted=True))
     stage.advance(10)
     assert stage.offsets == {(GROUP, "a", 1): 7}
-
-
-def test_offsets_beyond_a_lost_tail_are_taken_back_with_a_warning(
-    stage: ShardStage, caplog: pytest.LogCaptureFixture
-) -> None:
-    stage.commit({("a", 0): 50, ("a", 1): 50, ("b", 0): 50})
-    with caplog.at_level(logging.WARNING):
-        stage.start(ends={("a", 0): 40, ("a", 1): 60})
-    assert stage.offsets == {(GROUP, "a", 0): 40, (GROUP, "a", 1): 50, (GROUP, "b", 0): 50}
-    assert "up to 50, but the partition ends at 40" in caplog.text
-    stage.start()
-    assert stage.offsets[GROUP, "a", 0] == 40

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from ottla.coordinators.groups.member_facts import ClientFacts
+from ottla.coordinators.groups.classic_member import PROTOCOLS_MAX
+from ottla.coordinators.groups.member_facts import IN_PROCESS_HOST, ClientFacts
 from ottla.error_codes import ErrorCode
-from ottla.errors import GroupIdNotFound, Refusal, UnknownMemberId
+from ottla.errors import GroupIdNotFound, InvalidRequest, Refusal, UnknownMemberId
 from ottla.protocol import codec
 from ottla.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from ottla.protocol.messages.consumer_protocol import (
@@ -34,14 +35,21 @@ def stage() -> ShardStage:
     return ShardStage(initial_rebalance_delay_ms=0)
 
 
-def join(stage: ShardStage, member_id: str = "") -> Any:
+def join(
+    stage: ShardStage,
+    member_id: str = "",
+    *,
+    protocol_type: str = "consumer",
+    protocols: tuple[str, ...] = ("range",),
+    session_timeout_ms: int = 10_000,
+) -> Any:
     request = JoinGroupRequest(
         group_id=GROUP,
-        session_timeout_ms=10_000,
+        session_timeout_ms=session_timeout_ms,
         rebalance_timeout_ms=10_000,
         member_id=member_id,
-        protocol_type="consumer",
-        protocols=[JoinGroupRequestProtocol(name="range", metadata=SUBSCRIPTION)],
+        protocol_type=protocol_type,
+        protocols=[JoinGroupRequestProtocol(name=name, metadata=SUBSCRIPTION) for name in protocols],
     )
     return stage.do(lambda shard, ticket, outcome, now_ms: shard.join(request, 3, CLIENT, ticket, outcome, now_ms))
 
@@ -61,7 +69,7 @@ def classic_member(stage: ShardStage) -> str:
     return member_id
 
 
-def beat_consumer(stage: ShardStage, epoch: int = 0, member_id: str = "modern") -> Any:
+def beat_consumer(stage: ShardStage, epoch: int = 0, member_id: str = "modern", client: ClientFacts = CLIENT) -> Any:
     request = ConsumerGroupHeartbeatRequest(
         group_id=GROUP,
         member_id=member_id,
@@ -71,7 +79,7 @@ def beat_consumer(stage: ShardStage, epoch: int = 0, member_id: str = "modern") 
         topic_partitions=[] if epoch == 0 else None,
     )
     return stage.do(
-        lambda shard, ticket, outcome, now_ms: shard.heartbeat_consumer(request, 1, CLIENT, ticket, outcome, now_ms)
+        lambda shard, ticket, outcome, now_ms: shard.heartbeat_consumer(request, 1, client, ticket, outcome, now_ms)
     )
 
 
@@ -142,6 +150,55 @@ def test_an_empty_consumer_group_can_be_joined_by_a_classic_member(stage: ShardS
     assert kind(stage) in ("classic", None)
 
 
+@pytest.mark.parametrize("may_downgrade", [False, True])
+@pytest.mark.parametrize("protocol_type", ["connect", "sr", "consumer"])
+def test_an_empty_consumer_group_takes_classic_members_of_any_type(protocol_type: str, may_downgrade: bool) -> None:
+    stage = ShardStage(initial_rebalance_delay_ms=0, consumer_migration_downgrade=may_downgrade)
+    beat_consumer(stage)
+    stage.commit({("a", 0): 5}, member_id="modern", generation=1)
+    beat_consumer(stage, epoch=-1)
+
+    join(stage, protocol_type=protocol_type)
+    stage.advance(1)
+
+    group = stage.shard.groups.get(GROUP)
+    assert group is not None
+    assert (group.type_name, group.protocol_type, group.is_empty) == ("classic", protocol_type, False)
+    assert stage.offsets == {(GROUP, "a", 0): 5}
+    stage.start()
+    assert kind(stage) != "consumer"
+    assert stage.offsets == {(GROUP, "a", 0): 5}
+
+
+@pytest.mark.parametrize(
+    "wish", [{"protocols": ()}, {"protocol_type": ""}, {"session_timeout_ms": 1}, {"member_id": "somebody"}]
+)
+def test_an_empty_consumer_group_is_left_as_it_is_by_a_join_that_is_refused(
+    stage: ShardStage, wish: dict[str, Any]
+) -> None:
+    beat_consumer(stage)
+    beat_consumer(stage, epoch=-1)
+    records = list(stage.records)
+
+    with pytest.raises(Refusal):
+        join(stage, **wish)
+
+    assert kind(stage) == "consumer"
+    assert stage.records == records
+
+
+@pytest.mark.parametrize("is_consumer", [False, True], ids=["classic", "consumer"])
+def test_a_member_that_speaks_any_number_of_protocols_is_refused(stage: ShardStage, is_consumer: bool) -> None:
+    if is_consumer:
+        beat_consumer(stage)
+    records = list(stage.records)
+
+    with pytest.raises(InvalidRequest):
+        join(stage, protocols=tuple(f"protocol-{number}" for number in range(PROTOCOLS_MAX + 1)))
+
+    assert stage.records == records
+
+
 def test_an_empty_classic_group_can_be_joined_by_a_member_of_the_new_protocol(stage: ShardStage) -> None:
     leave(stage, classic_member(stage))
     assert beat_consumer(stage).error_code == ErrorCode.NONE
@@ -175,3 +232,29 @@ def test_members_of_a_group_that_was_deleted_are_unknown(stage: ShardStage, is_c
     else:
         with pytest.raises(UnknownMemberId):
             beat_classic(stage, "m", 1)
+
+
+@pytest.mark.parametrize(
+    ("is_first_life", "host", "code"),
+    [
+        (True, IN_PROCESS_HOST, ErrorCode.UNKNOWN_MEMBER_ID),
+        (False, IN_PROCESS_HOST, ErrorCode.NONE),
+        (True, "/10.0.0.1", ErrorCode.NONE),
+    ],
+    ids=["in a new process", "in the same process", "elsewhere"],
+)
+def test_members_of_the_brokers_own_process_are_gone_with_it(
+    stage: ShardStage, is_first_life: bool, host: str, code: ErrorCode
+) -> None:
+    client = ClientFacts("client", host)
+    assert beat_consumer(stage, client=client).error_code == ErrorCode.NONE
+    stage.start(is_first_life=is_first_life)
+    stage.advance(1)
+    assert code_of_beat(stage, client) == code
+
+
+def code_of_beat(stage: ShardStage, client: ClientFacts) -> ErrorCode:
+    try:
+        return ErrorCode(beat_consumer(stage, epoch=1, client=client).error_code)
+    except Refusal as refusal:
+        return refusal.code

@@ -24,9 +24,11 @@ from ottla.protocol.schema import Message
 def consumer_group_describe(
     request: ConsumerGroupDescribeRequest, version: int, caller: Caller, services: Services
 ) -> Message | Pending | None:
+    # Each once, however often it is named: the answer may be a thousand times as long as the question.
+    group_ids = list(dict.fromkeys(request.group_ids))
     return services.groups.submit_each(
-        [(group_id, _asking(group_id)) for group_id in request.group_ids],
-        lambda place, error: _refused(request.group_ids[place], error),
+        [(group_id, _asking(group_id)) for group_id in group_ids],
+        lambda place, error: _refused(group_ids[place], error),
         lambda parts: ConsumerGroupDescribeResponse(groups=[cast(DescribedGroup, part) for part in parts]),
     )
 

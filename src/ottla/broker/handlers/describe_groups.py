@@ -24,9 +24,11 @@ NOT_FOUND_VERSION_MIN = 6
 def describe_groups(
     request: DescribeGroupsRequest, version: int, caller: Caller, services: Services
 ) -> Message | Pending | None:
+    # Each once, however often it is named: the answer may be a thousand times as long as the question.
+    group_ids = list(dict.fromkeys(request.groups))
     return services.groups.submit_each(
-        [(group_id, _asking(group_id)) for group_id in request.groups],
-        lambda place, error: _refused(request.groups[place], version, error),
+        [(group_id, _asking(group_id)) for group_id in group_ids],
+        lambda place, error: _refused(group_ids[place], version, error),
         lambda parts: DescribeGroupsResponse(groups=[cast(DescribedGroup, part) for part in parts]),
     )
 

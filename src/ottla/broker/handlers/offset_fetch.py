@@ -2,11 +2,13 @@
 
 Null topics mean all (since 2). A partition without an offset is answered with -1, a group that does not exist as one
 that has committed nothing. Member ids and epochs (since 9) are checked where the group is a consumer group, topic ids
-stand in the place of names since 10. There are no transactions yet, so every offset is stable (requireStable, 7).
+stand in the place of names since 10. A group that is named twice in a request is answered once, and refused where it is
+named again. There are no transactions yet, so every offset is stable (requireStable, 7).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import cast
 
@@ -14,8 +16,10 @@ from ottla.broker.caller import Caller
 from ottla.broker.groups import GroupDecision
 from ottla.broker.pending import Pending
 from ottla.broker.services import Services
+from ottla.coordinators.groups.shard import GroupShard
+from ottla.coordinators.outcome import Outcome, Ticket
 from ottla.error_codes import ErrorCode
-from ottla.errors import Refusal
+from ottla.errors import InvalidRequest, Refusal
 from ottla.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -40,7 +44,7 @@ def offset_fetch(
 ) -> Message | Pending | None:
     if version >= SEVERAL_GROUPS_VERSION_MIN:
         return services.groups.submit_each(
-            [(group.group_id, _asking(group, version)) for group in request.groups],
+            _once(request.groups, version),
             lambda place, error: _refused(request.groups[place], version, error),
             lambda parts: OffsetFetchResponse(groups=[cast(OffsetFetchResponseGroup, part) for part in parts]),
         )
@@ -50,6 +54,23 @@ def offset_fetch(
         lambda place, error: _refused(group, version, error),
         lambda parts: _for_one(cast(OffsetFetchResponseGroup, parts[0])),
     )
+
+
+def _once(groups: Sequence[OffsetFetchRequestGroup], version: int) -> list[tuple[str, GroupDecision]]:
+    """A group is answered once, and refused where it is named again.
+
+    Kafka answers it as often as it is named, so that a few bytes may ask for gigabytes.
+    """
+    seen: set[str] = set()
+    decisions: list[tuple[str, GroupDecision]] = []
+    for group in groups:
+        decisions.append((group.group_id, _repeated if group.group_id in seen else _asking(group, version)))
+        seen.add(group.group_id)
+    return decisions
+
+
+def _repeated(shard: GroupShard, ticket: Ticket, outcome: Outcome, now_ms: int) -> None:
+    raise InvalidRequest("a request asks for a group once, with all the partitions that it wants to know of")
 
 
 def _asking(group: OffsetFetchRequestGroup, version: int) -> GroupDecision:

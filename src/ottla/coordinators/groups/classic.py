@@ -18,6 +18,7 @@ from ottla.coordinators.groups.classic_group import (
     ASSIGNMENTS_BYTES_MAX,
     MEMBERS_BYTES_MAX,
     PENDING_MEMBERS_MAX,
+    PENDING_MS_MAX,
     ClassicGroup,
     GroupState,
     Transitions,
@@ -115,11 +116,11 @@ class ClassicProtocol:
             # A client that never sees the answer of its join would come back as somebody else each time. So it gets
             # its id first, and costs no more than that until it uses it.
             if len(group.pending) >= PENDING_MEMBERS_MAX:
-                raise GroupMaxSizeReached(
-                    f"{PENDING_MEMBERS_MAX} members of group {group.group_id!r} are expected already"
-                )
+                # Whoever has waited for longest is the least likely to come; if it does, it gets another id. To turn
+                # the new one away would lock the group, for as long as somebody asks for ids and does not use them.
+                self._rebalances.withdraw(group, next(iter(group.pending)), outcome)
             self._groups.add(group)
-            deadline_ms = now_ms + call.request.session_timeout_ms
+            deadline_ms = now_ms + min(call.request.session_timeout_ms, PENDING_MS_MAX)
             group.pending[member_id] = deadline_ms
             outcome.set_timer(session_key(group.group_id, member_id), at_ms=deadline_ms)
             outcome.reply(call.ticket, join_refused(call.version, member_id, ErrorCode.MEMBER_ID_REQUIRED))
@@ -304,10 +305,15 @@ class ClassicProtocol:
         for group in self._groups:
             if isinstance(group, ClassicGroup):
                 self.take_over(group, outcome, now_ms)
+        self.transitions.clear()
+
+    def expire_embedded(self, outcome: Outcome, now_ms: int) -> None:
+        """The process is a new one: members that ran in the old one are not waited for."""
+        for group in self._groups:
+            if isinstance(group, ClassicGroup):
                 for member in group.members.values():
                     if member.client.ends_with_broker:
                         member.expect_sign_of_life(outcome, at_ms=now_ms)
-        self.transitions.clear()
 
     def take_over(self, group: ClassicGroup, outcome: Outcome, now_ms: int) -> None:
         """A group that was just made of its record goes on from there."""

@@ -22,7 +22,9 @@ from ottla.protocol.messages.join_group import JoinGroupResponseMember
 
 GENERATION_MAX = 2**31 - 1
 PENDING_MEMBERS_MAX = 10_000
-"""Ids given out to members that have not come back with them. A session timeout ends each, this bounds a flood."""
+"""Ids given out to members that have not come back with them. Each ends by itself, this bounds a flood."""
+PENDING_MS_MAX = 60_000
+"""How long an id is kept for a member, however long its session would be: clients come back with it at once."""
 
 MEMBERS_BYTES_MAX = 32 << 20
 """What all members together may bring along."""
@@ -58,7 +60,7 @@ class ClassicGroup:
         self.leader_id: str | None = None
         self.members: dict[str, ClassicMember] = {}
         self.pending: dict[str, int] = {}
-        """Member ids that were given out but not used yet, and when they expire."""
+        """Member ids that were given out but not used yet, and when they expire; the oldest first."""
         self.pending_sync: set[str] = set()
         """Members of the generation that have not asked for their assignment."""
         self.rebalance_is_initial = False

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from ottla.coordinators.groups.member_facts import ClientFacts
 from ottla.coordinators.groups.records import MemberMetadata
 from ottla.coordinators.outcome import Outcome, Ticket, TimerKey
+from ottla.errors import InvalidRequest
 from ottla.protocol.messages.join_group import JoinGroupRequest
 
 ApiVersion = int
@@ -19,6 +20,14 @@ ApiVersion = int
 JOIN_VERSION_REBALANCE_TIMEOUT = 1
 """Before it, the session timeout is also how long a rebalance waits for the member."""
 REASON_CHARACTERS_MAX = 255
+PROTOCOLS_MAX = 100
+"""Protocols that a member may speak; clients are known to speak four. Each costs time whenever somebody joins."""
+
+
+def check_protocols(request: JoinGroupRequest) -> None:
+    """Raise InvalidRequest for a member that speaks more protocols than anybody needs."""
+    if len(request.protocols) > PROTOCOLS_MAX:
+        raise InvalidRequest(f"a member may speak {PROTOCOLS_MAX} protocols, not {len(request.protocols)}")
 
 
 class JoinCall(NamedTuple):

@@ -33,7 +33,7 @@ from ottla.coordinators.groups.consumer_member import (
     MemberFacts,
     MemberState,
 )
-from ottla.coordinators.groups.consumer_progress import Progress
+from ottla.coordinators.groups.consumer_progress import PATTERNS, Progress
 from ottla.coordinators.groups.consumer_requests import check_request, is_full, owned_partitions, told
 from ottla.coordinators.groups.consumer_subscriptions import Subscriptions
 from ottla.coordinators.groups.conversion import Conversion, Upgrade
@@ -122,10 +122,12 @@ class ConsumerProtocol:
         group = self._group(request.group_id)
         member = group.claimed_member(request.member_id, request.instance_id)
         _check_epoch(member, request.member_epoch, beat.owned)
+        facts = _updated(member.facts, request, beat.client)
+        group.check_room(member.member_id, facts, None)
         pattern = None
         if request.subscribed_topic_regex:
             pattern = self._subscriptions.compile(group, request.subscribed_topic_regex)
-        self._go_on(beat, member, pattern, outcome, now_ms)
+        self._go_on(beat, member, facts, pattern, outcome, now_ms)
 
     def _join(self, beat: _Beat, outcome: Outcome, now_ms: int) -> None:
         """Somebody new, a static member that is back, or a member that was fenced and begins anew."""
@@ -133,32 +135,45 @@ class ConsumerProtocol:
         member_id = request.member_id or self._new_member_id(beat.client.client_id)
         plan = self._plan_upgrade(request.group_id)
         group = self._groups.of_kind(request.group_id, ConsumerGroup)
-        # Whatever refuses the join must be found before anything is written.
-        self._check_room(request, member_id, group, plan)
-        pattern = self._subscriptions.compile(group, request.subscribed_topic_regex or "")
-        holder = None if group is None else group.static_member(request.instance_id)
+        # Whatever refuses the join must be found before anything is written, so it is looked for in the group that
+        # there will be.
+        if plan is not None:
+            joined = plan.group()
+        else:
+            joined = group or ConsumerGroup(request.group_id)
+        self._check_count(request, member_id, joined)
+        holder = joined.static_member(request.instance_id)
         if holder is not None and holder.member_id != member_id:
             _check_released(holder, request)
+        member = holder or joined.members.get(member_id) or ConsumerMember(member_id)
+        facts = _updated(member.facts, request, beat.client)
+        joined.check_room(member_id, facts, holder)
+        pattern = self._subscriptions.compile(group, request.subscribed_topic_regex or "")
         if plan is not None:
             self._conversion.upgrade(plan, outcome, now_ms)
             group = self._groups.of_kind(request.group_id, ConsumerGroup)
-            holder = None if group is None else group.static_member(request.instance_id)
         if group is not None and holder is not None and holder.member_id != member_id:
-            self._progress.put_in_place(group, holder, member_id, outcome)
-        member = None if group is None else group.members.get(member_id)
-        self._go_on(beat, member or ConsumerMember(member_id), pattern, outcome, now_ms)
+            member = self._progress.put_in_place(group, holder, member_id, outcome)
+        self._go_on(beat, member, facts, pattern, outcome, now_ms)
 
     def _go_on(
-        self, beat: _Beat, member: ConsumerMember, pattern: Pattern | None, outcome: Outcome, now_ms: int
+        self,
+        beat: _Beat,
+        member: ConsumerMember,
+        facts: MemberFacts,
+        pattern: Pattern | None,
+        outcome: Outcome,
+        now_ms: int,
     ) -> None:
         """Take in what the member says, move it on, and tell it where it is."""
         request = beat.request
-        facts = _updated(member.facts, request, beat.client)
         before = member
         member = self._progress.advance(request.group_id, member.member_id, facts, beat.owned, pattern, outcome, now_ms)
         group = self._group(request.group_id)
         if before.is_classic:
-            group.deadlines.cancel_all(member.member_id, outcome)
+            # What only classic members are waited for with. It may have to give back as before.
+            group.deadlines.cancel(Wait.JOIN, member.member_id, outcome)
+            group.deadlines.cancel(Wait.SYNC, member.member_id, outcome)
         session_end_ms = now_ms + self._settings.consumer_session_timeout_ms
         group.deadlines.set(Wait.SESSION, member.member_id, outcome, at_ms=session_end_ms)
         is_news = request.member_epoch == JOIN_EPOCH or is_full(request) or member.assigned != before.assigned
@@ -174,23 +189,12 @@ class ConsumerProtocol:
         classic = self._groups.of_kind(group_id, ClassicGroup)
         return None if classic is None else self._conversion.plan_upgrade(classic, self._subscriptions.view())
 
-    def _check_room(
-        self,
-        request: ConsumerGroupHeartbeatRequest,
-        member_id: str,
-        group: ConsumerGroup | None,
-        plan: Upgrade | None,
-    ) -> None:
-        if plan is not None:
-            members = {member.member_id: member.facts.instance_id for member in plan.members}
-        elif group is not None:
-            members = {member.member_id: member.facts.instance_id for member in group.members.values()}
-        else:
-            members = {}
-        is_there = member_id in members or (request.instance_id is not None and request.instance_id in members.values())
-        if not is_there and len(members) >= self._settings.consumer_members_max:
+    def _check_count(self, request: ConsumerGroupHeartbeatRequest, member_id: str, group: ConsumerGroup) -> None:
+        is_there = member_id in group.members or group.static_member(request.instance_id) is not None
+        if not is_there and len(group.members) >= self._settings.consumer_members_max:
             raise GroupMaxSizeReached(
-                f"group {request.group_id!r} has {len(members)} members, as many as group.consumer.max.size allows"
+                f"group {request.group_id!r} has {len(group.members)} members, "
+                "as many as group.consumer.max.size allows"
             )
 
     def _group(self, group_id: str) -> ConsumerGroup:
@@ -212,6 +216,9 @@ class ConsumerProtocol:
         """A static member goes and says that it will be back: until its session ends, all that it has stays its own."""
         group = self._group(request.group_id)
         member = group.claimed_member(request.member_id, request.instance_id)
+        if member.is_classic:
+            # It never learned an epoch to go on from, and in a classic group this one would be a generation.
+            raise UnknownMemberId(f"{member.member_id!r} of group {group.group_id!r} speaks the classic protocol")
         # It consumes no more, so what it was giving back is free; what it has waits for whoever takes its place.
         gone = replace(
             member,
@@ -285,10 +292,21 @@ class ConsumerProtocol:
                     self._departures.expect(group, member, outcome, now_ms, self._settings)
         self._conversion.loaded(outcome, now_ms)
 
+    def expire_embedded(self, outcome: Outcome, now_ms: int) -> None:
+        """The process is a new one: members that ran in the old one are not waited for."""
+        for group in self._groups:
+            if isinstance(group, ConsumerGroup):
+                for member in group.members.values():
+                    if member.facts.client.ends_with_broker:
+                        group.deadlines.set(Wait.SESSION, member.member_id, outcome, at_ms=now_ms)
+
     def on_timer(self, key: TimerKey, outcome: Outcome, now_ms: int) -> None:
         """A member was not heard of in time, or did not do in time what it was told."""
         _, wait, group_id, member_id = key
         group = self._groups.of_kind(group_id, ConsumerGroup)
+        if group is not None and wait == PATTERNS:
+            self._progress.look_on(group, outcome, now_ms)
+            return
         if group is None or not group.deadlines.take_due(key, outcome, now_ms):
             return
         member = group.members.get(member_id)

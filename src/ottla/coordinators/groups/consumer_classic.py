@@ -85,7 +85,10 @@ class ClassicMembers:
         group = self._group(request.group_id)
         self._check_join(group, request)
         subscription = _subscription(request)
+        facts = _facts(request, version, client, subscription)
         instance_id = request.group_instance_id
+        holder = group.static_member(instance_id)
+        group.check_room(request.member_id, facts, holder)
         if not request.member_id and instance_id is None and version >= JOIN_VERSION_MEMBER_ID_REQUIRED:
             # It costs nothing until it comes back with the id, so nothing has to be remembered.
             response = JoinGroupResponse(
@@ -96,24 +99,18 @@ class ClassicMembers:
             outcome.reply(ticket, response)
             return
         member_id = request.member_id or self._new_member_id(client.client_id if instance_id is None else instance_id)
-        holder = group.static_member(instance_id)
         if request.member_id and (instance_id is not None or subscription.owned):
             # An id that nobody has is that of somebody new, who was asked to come back with it. One that owns
             # partitions was let go meanwhile, and others have them by now: it has to hear so before anything else.
-            group.claimed_member(member_id, instance_id)
+            claimed = group.claimed_member(member_id, instance_id)
+            if claimed.epoch < 0:
+                # It has said by the other protocol that it is away; whoever takes its place gets an id of its own.
+                raise UnknownMemberId(f"{member_id!r} of group {request.group_id!r} is away")
         elif holder is not None:
             self._progress.put_in_place(group, holder, member_id, outcome)
         owned = self._owned(subscription.owned)
         self._hold_claimed(group, member_id, owned, outcome)
-        member = self._progress.advance(
-            request.group_id,
-            member_id,
-            _facts(request, version, client, subscription),
-            owned,
-            None,
-            outcome,
-            now_ms,
-        )
+        member = self._progress.advance(request.group_id, member_id, facts, owned, None, outcome, now_ms)
         outcome.reply(ticket, _joined(member))
         if not self._departures.convert_back(group, outcome, now_ms):
             self._expect_sync(group, member, outcome, now_ms)
@@ -133,9 +130,15 @@ class ClassicMembers:
             )
 
     def _owned(self, partitions: NamedPartitions) -> dict[bytes, set[int]]:
+        """What the member says that it owns, of what there is: anything else would be held for it for ever."""
         view = self._subscriptions.view()
-        found = ((view.topic_id(name), numbers) for name, numbers in partitions.items())
-        return {topic_id: set(numbers) for topic_id, numbers in found if topic_id is not None}
+        owned: dict[bytes, set[int]] = {}
+        for name, numbers in partitions.items():
+            topic_id = view.topic_id(name)
+            if topic_id is not None:
+                count = view.partition_count(name)
+                owned[topic_id] = {number for number in numbers if 0 <= number < count}
+        return owned
 
     def _hold_claimed(
         self, group: ConsumerGroup, member_id: str, owned: dict[bytes, set[int]], outcome: Outcome

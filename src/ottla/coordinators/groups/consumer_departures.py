@@ -31,19 +31,18 @@ class Departures:
 
     def convert_back(self, group: ConsumerGroup, outcome: Outcome, now_ms: int) -> bool:
         """Make it a classic group again where that is all its members speak; says whether it was done."""
-        if not self._conversion.can_downgrade(group):
+        value = self._conversion.plan_downgrade(group, self._subscriptions.view(), now_ms)
+        if value is None:
             return False
-        self._conversion.downgrade(group, self._subscriptions.view(), outcome, now_ms)
+        self._conversion.downgrade(group, value, outcome, now_ms)
         return True
 
     def expect(
         self, group: ConsumerGroup, member: ConsumerMember, outcome: Outcome, now_ms: int, settings: GroupSettings
     ) -> None:
-        """After a restart: give the member as long as it ever had, unless it cannot come back."""
+        """After a restart: give the member as long as it ever had."""
         classic = member.facts.classic
         session_ms = settings.consumer_session_timeout_ms if classic is None else classic.session_timeout_ms
-        if member.facts.client.ends_with_broker:
-            session_ms = 0
         group.deadlines.set(Wait.SESSION, member.member_id, outcome, at_ms=now_ms + session_ms)
         if member.state is MemberState.UNREVOKED_PARTITIONS:
             at_ms = now_ms + max(0, member.facts.rebalance_timeout_ms)

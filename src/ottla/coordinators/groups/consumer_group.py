@@ -12,7 +12,8 @@ from collections.abc import Iterator
 
 from ottla.coordinators.groups.assignors import NOTHING, Assignment
 from ottla.coordinators.groups.consumer_deadlines import Deadlines, Wait
-from ottla.coordinators.groups.consumer_member import ConsumerMember
+from ottla.coordinators.groups.consumer_limits import check_room, member_bytes
+from ottla.coordinators.groups.consumer_member import ConsumerMember, MemberFacts
 from ottla.coordinators.groups.records import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupMemberMetadataKey,
@@ -54,6 +55,8 @@ class ConsumerGroup:
         self._static_ids: dict[str, str] = {}
         self._owners: dict[tuple[bytes, int], str] = {}
         self._subscriptions: dict[frozenset[str], frozenset[str]] = {}
+        self._member_bytes: dict[str, int] = {}
+        self._size_bytes = 0
 
     # --- questions that any group is asked ------------------------------------------------------------------
 
@@ -159,6 +162,19 @@ class ConsumerGroup:
             raise FencedInstanceId(f"instance {instance_id!r} of group {self.group_id!r} is now {found.member_id!r}")
         return found
 
+    def check_room(self, member_id: str, facts: MemberFacts, holder: ConsumerMember | None) -> None:
+        """Raise GroupMaxSizeReached if what a member brings does not fit; what it had, or who had its place, goes."""
+        known = self.members.get(member_id)
+        if known is not None and known.facts is facts:
+            return
+        present = {member_id} if holder is None else {member_id, holder.member_id}
+        check_room(
+            self.group_id,
+            member_bytes=member_bytes(self.group_id, member_id, facts),
+            before_bytes=sum(self._member_bytes.get(each, 0) for each in present),
+            group_bytes=self._size_bytes,
+        )
+
     def owner_of(self, partition: tuple[bytes, int]) -> str | None:
         """Who owns a partition, or has still to give it back."""
         return self._owners.get(partition)
@@ -182,6 +198,8 @@ class ConsumerGroup:
         before = self.members.get(member.member_id)
         if before is not None:
             self._release(before)
+        if before is None or before.facts is not member.facts:
+            self._count(member.member_id, member_bytes(self.group_id, member.member_id, member.facts))
         self.members[member.member_id] = member
         if member.facts.instance_id is not None:
             self._static_ids[member.facts.instance_id] = member.member_id
@@ -195,6 +213,12 @@ class ConsumerGroup:
         member = self.members.pop(member_id, None)
         if member is not None:
             self._release(member)
+            self._count(member_id, 0)
+
+    def _count(self, member_id: str, size_bytes: int) -> None:
+        self._size_bytes += size_bytes - self._member_bytes.pop(member_id, 0)
+        if size_bytes:
+            self._member_bytes[member_id] = size_bytes
 
     def _release(self, member: ConsumerMember) -> None:
         instance_id = member.facts.instance_id

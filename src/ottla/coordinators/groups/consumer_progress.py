@@ -21,7 +21,7 @@ from ottla.coordinators.groups.consumer_member import (
     MemberState,
     recorded_target,
 )
-from ottla.coordinators.groups.consumer_subscriptions import Subscriptions
+from ottla.coordinators.groups.consumer_subscriptions import PATTERNS_SLICE_INTERVAL_MS, Subscriptions
 from ottla.coordinators.groups.groups import Groups
 from ottla.coordinators.groups.reconciliation import Owned, reconciled
 from ottla.coordinators.groups.records import (
@@ -38,6 +38,9 @@ from ottla.coordinators.groups.records import (
 from ottla.coordinators.groups.regex_subscriptions import Pattern
 from ottla.coordinators.groups.settings import GroupSettings
 from ottla.coordinators.outcome import Outcome
+
+PATTERNS = "patterns"
+"""What the timer is for that goes on with a look at topics."""
 
 _logger = logging.getLogger(__name__)
 
@@ -97,6 +100,8 @@ class Progress:
                 group.patterns[facts.pattern] = pattern
                 self._record_pattern(group, facts.pattern, self._subscriptions.resolve(pattern), outcome, now_ms)
                 group.patterns_looked_ms = now_ms
+                if not pattern.is_finished:
+                    self._go_on_looking(group, outcome, now_ms)
         names_before = None if before is None else before.facts.topic_names
         return group, names_before != facts.topic_names or pattern_before != facts.pattern
 
@@ -122,9 +127,7 @@ class Progress:
         """Raise the group's epoch if wishes or topics have changed since it was last raised."""
         changed = force or group.epoch == 0
         if self._subscriptions.patterns_are_due(group, now_ms):
-            for text, topics in self._subscriptions.resolve_again(group, now_ms).items():
-                self._record_pattern(group, text, topics, outcome, now_ms)
-                changed = True
+            changed |= self._look(group, outcome, now_ms)
         if not changed and group.topics_version_looked == self._subscriptions.version:
             return
         metadata_hash = self._subscriptions.metadata_hash(group)
@@ -132,6 +135,24 @@ class Progress:
         if not changed and metadata_hash == group.metadata_hash:
             return
         self._write_epoch(group, metadata_hash, outcome)
+
+    def look_on(self, group: ConsumerGroup, outcome: Outcome, now_ms: int) -> None:
+        """Compare more topics with the group's patterns; a new target is made when the next member is heard of."""
+        if self._subscriptions.is_looking(group) and self._look(group, outcome, now_ms):
+            self._write_epoch(group, self._subscriptions.metadata_hash(group), outcome)
+
+    def _look(self, group: ConsumerGroup, outcome: Outcome, now_ms: int) -> bool:
+        """Compare as much as one decision may; says whether a pattern stands for other topics than before."""
+        changed = self._subscriptions.resolve_again(group, now_ms)
+        for text, topics in changed.items():
+            self._record_pattern(group, text, topics, outcome, now_ms)
+        self._go_on_looking(group, outcome, now_ms)
+        return bool(changed)
+
+    def _go_on_looking(self, group: ConsumerGroup, outcome: Outcome, now_ms: int) -> None:
+        if self._subscriptions.is_looking(group):
+            key = ("consumer", PATTERNS, group.group_id, "")
+            outcome.set_timer(key, at_ms=now_ms + PATTERNS_SLICE_INTERVAL_MS)
 
     def _write_epoch(self, group: ConsumerGroup, metadata_hash: int, outcome: Outcome) -> None:
         value = ConsumerGroupMetadataValue(epoch=group.epoch + 1, metadata_hash=metadata_hash)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ottla.coordinators.groups.assignors import Assignment
+from ottla.coordinators.groups.consumer_limits import check_heartbeat_size
 from ottla.coordinators.groups.consumer_member import JOIN_EPOCH, NO_TIMEOUT, STATIC_LEAVE_EPOCH
 from ottla.coordinators.groups.settings import GroupSettings
 from ottla.errors import InvalidRequest, UnsupportedAssignor
@@ -17,6 +18,7 @@ OWN_ID_VERSION = 1
 
 def check_request(request: ConsumerGroupHeartbeatRequest, version: int, settings: GroupSettings) -> None:
     """Raise InvalidRequest, or UnsupportedAssignor, for a heartbeat that cannot be meant."""
+    check_heartbeat_size(request)
     if not request.group_id:
         raise InvalidRequest("a heartbeat must name its group")
     if not request.member_id and (version >= OWN_ID_VERSION or request.member_epoch != JOIN_EPOCH):

@@ -18,6 +18,8 @@ from ottla.coordinators.groups.regex_subscriptions import STEPS_MAX, Pattern
 from ottla.coordinators.groups.topics_view import TopicsView
 from ottla.errors import InvalidRegularExpression
 
+PATTERNS_SLICE_INTERVAL_MS = 20
+"""Between two slices of a look that is too long for one decision; there is time for others in between."""
 PATTERNS_LOOK_INTERVAL_MS = 1_000
 """Between two looks at all topics for the patterns of one group: topics that are made in a row count as one change."""
 WANTED_MAX = 100
@@ -115,6 +117,12 @@ class Subscriptions:
         """Whether it is time to compare the group's patterns with the topics again."""
         if not group.resolved or now_ms < group.patterns_looked_ms + PATTERNS_LOOK_INTERVAL_MS:
             return False
+        return self.is_looking(group)
+
+    def is_looking(self, group: ConsumerGroup) -> bool:
+        """Whether some of the group's patterns have not been compared with all topics of this moment."""
+        if not group.resolved:
+            return False
         if group.names_version_looked != self.version:
             return True
         return not all(pattern.is_finished for pattern in group.patterns.values())
@@ -122,17 +130,20 @@ class Subscriptions:
     def resolve_again(self, group: ConsumerGroup, now_ms: int) -> dict[str, frozenset[str]]:
         """The patterns that stand for other topics than before, as far as one decision may look."""
         changed: dict[str, frozenset[str]] = {}
+        group.patterns_looked_ms = now_ms
         steps = STEPS_MAX
         for text, before in group.resolved.items():
+            if steps <= 0:
+                return changed  # Those that are finished cost nothing: the next look comes to the others.
             pattern = self._remembered(group, text)
             if pattern is None:
                 continue
             steps = pattern.look(self._all_names(), steps)
-            # After a restart the comparison begins anew; until it is complete, what the record says still holds.
-            now = pattern.matched if pattern.is_finished else pattern.matched | (before & self._all_names())
+            # Until the comparison is complete, what the record says still holds, as far as it exists: members would
+            # have to be assigned anew with every slice, and after a restart it begins with nothing.
+            now = pattern.matched if pattern.is_finished else before & self._all_names()
             if now != before:
                 changed[text] = now
-        group.patterns_looked_ms = now_ms
         group.names_version_looked = self.version
         return changed
 

@@ -13,16 +13,15 @@ import logging
 from typing import NamedTuple
 
 from ottla.coordinators.groups.assignors import NOTHING, Assignment
-from ottla.coordinators.groups.classic_group import ClassicGroup
+from ottla.coordinators.groups.classic_group import ASSIGNMENTS_BYTES_MAX, MEMBERS_BYTES_MAX, ClassicGroup
 from ottla.coordinators.groups.classic_member import ClassicMember, session_key
 from ottla.coordinators.groups.classic_rebalance import Rebalances
 from ottla.coordinators.groups.classic_replies import refuse_all
 from ottla.coordinators.groups.consumer_deadlines import Wait
 from ottla.coordinators.groups.consumer_embedded import (
+    EmbeddedReader,
     NamedPartitions,
     Subscription,
-    read_assignment,
-    read_subscription,
     version_of,
     write_assignment,
 )
@@ -60,6 +59,14 @@ class Upgrade(NamedTuple):
 
     classic: ClassicGroup
     members: tuple[ConsumerMember, ...]
+
+    def group(self) -> ConsumerGroup:
+        """The group that there will be, held by nobody. Raises GroupMaxSizeReached if it would be too large."""
+        group = ConsumerGroup(self.classic.group_id)
+        for member in self.members:
+            group.check_room(member.member_id, member.facts, None)
+            group.put_member(member)
+        return group
 
 
 class Conversion:
@@ -127,18 +134,23 @@ class Conversion:
 
     # --- consumer to classic -----------------------------------------------------------------------------------
 
-    def can_downgrade(self, group: ConsumerGroup) -> bool:
-        """Whether all who are left speak the classic protocol, and may have a group of their own again."""
-        return (
+    def plan_downgrade(self, group: ConsumerGroup, view: TopicsView, now_ms: int) -> GroupMetadataValue | None:
+        """What the classic group would be, if all who are left speak its protocol and may have a group of their own."""
+        if not (
             self._settings.consumer_migration_downgrade
             and 0 < len(group.members) <= self._settings.members_max
             and all(member.is_classic for member in group.members.values())
-        )
-
-    def downgrade(self, group: ConsumerGroup, view: TopicsView, outcome: Outcome, now_ms: int) -> None:
-        """Write a classic group in the consumer group's place, and have its members rebalance."""
-        group_id = group.group_id
+        ):
+            return None
         value = _classic_value(group, view, now_ms)
+        if not _is_recordable(value):
+            _logger.warning("group %s is too large for a classic group, and stays a consumer group", group.group_id)
+            return None
+        return value
+
+    def downgrade(self, group: ConsumerGroup, value: GroupMetadataValue, outcome: Outcome, now_ms: int) -> None:
+        """Write the classic group in the consumer group's place, and have its members rebalance."""
+        group_id = group.group_id
         group.delete(outcome)
         outcome.write(GroupMetadataKey(group=group_id), value)
         classic = self._groups.of_kind(group_id, ClassicGroup)
@@ -158,13 +170,14 @@ class Conversion:
 def _consumer_members(classic: ClassicGroup, view: TopicsView) -> tuple[ConsumerMember, ...]:
     """The members as the consumer group will have them: at the generation's epoch, with what the leader assigned."""
     taken: set[tuple[bytes, int]] = set()
+    reader = EmbeddedReader.of_group()
     members = []
     claims = []
     for member in classic.members.values():
         if member.is_new and (member.parked_join is None or member.parked_join.version < _JOIN_VERSION_OWN_ID):
             continue  # It does not know its id, and would never be heard of under it again.
-        subscription = read_subscription(_best_metadata(member, classic.protocol_name))
-        by_leader = read_assignment(member.assignment)
+        subscription = reader.subscription(_best_metadata(member, classic.protocol_name))
+        by_leader = reader.assignment(member.assignment)
         if by_leader.has_user_data:
             raise ProtocolError(f"the assignor of {member.member_id!r} sends its own data along, which would be lost")
         assigned = _not_taken(by_leader.partitions, view, taken)
@@ -240,12 +253,26 @@ def _classic_value(group: ConsumerGroup, view: TopicsView, now_ms: int) -> Group
     return GroupMetadataValue(
         protocol_type=CONSUMER,
         # Not the group's epoch: members that are up to date shall be told to join, not that their generation is over.
-        generation=max(member.epoch for member in group.members.values()),
+        # Nor a negative one, which would say that there is none: such is the epoch of a member that is away.
+        generation=max(0, *(member.epoch for member in group.members.values())),
         protocol=protocol,
         leader=None,
         current_state_timestamp=now_ms,
         members=tuple(members),
     )
+
+
+def _is_recordable(value: GroupMetadataValue) -> bool:
+    """Whether the one record that holds a classic group, with all its members, is one that can be appended."""
+    brought_bytes = sum(
+        len(member.subscription)
+        + len(member.member_id.encode())
+        + len((member.group_instance_id or "").encode())
+        + len(member.client_id.encode())
+        for member in value.members
+    )
+    assigned_bytes = sum(len(member.assignment) for member in value.members)
+    return brought_bytes <= MEMBERS_BYTES_MAX and assigned_bytes <= ASSIGNMENTS_BYTES_MAX
 
 
 def common_protocol(group: ConsumerGroup) -> str:

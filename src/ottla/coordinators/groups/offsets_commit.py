@@ -7,11 +7,11 @@ partition for the topic's.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from ottla.coordinators.groups.classic_member import ApiVersion
 from ottla.coordinators.groups.groups import Group, Groups
-from ottla.coordinators.groups.offsets import Offsets
+from ottla.coordinators.groups.offsets import Offsets, text_bytes, tombstone_bytes
 from ottla.coordinators.groups.records import NEVER, OffsetCommitKey, OffsetCommitValue
 from ottla.coordinators.groups.settings import GroupSettings
 from ottla.coordinators.groups.topics_view import TopicsView
@@ -49,6 +49,20 @@ MEMBER_EPOCH_VERSION_MIN = 9
 """From here on the generation may be a consumer group's epoch, and clients know the errors that belong to it."""
 TOPIC_ID_VERSION_MIN = 10
 CONSUMER = "consumer"
+COMMIT_BYTES_MAX = 16 << 20
+"""What one commit may come to. It is one batch, and the group's name stands in each of its keys."""
+GROUP_BYTES_MAX = 16 << 20
+"""What the tombstones of all of a group's offsets may come to, so that it can be deleted in one batch."""
+VALUE_BYTES = 64
+"""What a committed offset takes beside its key and its note, and a little more."""
+EXPIRE_MS_MAX = 2**63 - 1
+"""The last moment that a record can tell."""
+
+
+class CommitTooLarge(Refusal):
+    """What is to be stored takes more room than one commit, or one group, may have."""
+
+    code = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
 
 
 class OffsetCommits:
@@ -70,7 +84,11 @@ class OffsetCommits:
         """Store what may be stored, and say so once it is durable."""
         group = self._may_commit(request, version)
         topics = self._topics()
-        expire_ms = NEVER if request.retention_time_ms < 0 else now_ms + request.retention_time_ms
+        expire_ms = NEVER
+        if request.retention_time_ms >= 0:
+            expire_ms = min(now_ms + request.retention_time_ms, EXPIRE_MS_MAX)
+        # A partition that is named twice has the offset that comes last.
+        wanted: dict[OffsetCommitKey, OffsetCommitValue] = {}
         answers = []
         for topic in request.topics:
             name, topic_id = _resolved(topic, topics, version)
@@ -83,22 +101,35 @@ class OffsetCommits:
                 except Refusal as refusal:
                     code = refusal.code
                 else:
-                    outcome.write(
-                        OffsetCommitKey(group=request.group_id, topic=name, partition=index),
-                        OffsetCommitValue(
-                            offset=partition.committed_offset,
-                            leader_epoch=partition.committed_leader_epoch,
-                            metadata=partition.committed_metadata or "",
-                            commit_timestamp=now_ms,
-                            expire_timestamp=expire_ms,
-                            topic_id=topic_id,
-                        ),
+                    wanted[OffsetCommitKey(group=request.group_id, topic=name, partition=index)] = OffsetCommitValue(
+                        offset=partition.committed_offset,
+                        leader_epoch=partition.committed_leader_epoch,
+                        metadata=partition.committed_metadata or "",
+                        commit_timestamp=now_ms,
+                        expire_timestamp=expire_ms,
+                        topic_id=topic_id,
                     )
                 partitions.append(OffsetCommitResponsePartition(partition_index=index, error_code=code))
             answers.append(OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions))
+        self._check_size(request.group_id, wanted)
+        for key, value in wanted.items():
+            outcome.write(key, value)
         if group is not None:
             group.note_commit(request.member_id, outcome, now_ms)
         outcome.reply(ticket, OffsetCommitResponse(topics=answers))
+
+    def _check_size(self, group_id: str, wanted: Mapping[OffsetCommitKey, OffsetCommitValue]) -> None:
+        commit_bytes = 0
+        group_bytes = self._offsets.tombstones_bytes(group_id)
+        for key, value in wanted.items():
+            size = tombstone_bytes(group_id, key.topic)
+            commit_bytes += size + VALUE_BYTES + text_bytes(value.metadata)
+            if self._offsets.get(group_id, key.topic, key.partition) is None:
+                group_bytes += size
+        if commit_bytes > COMMIT_BYTES_MAX:
+            raise CommitTooLarge(f"the commit comes to {commit_bytes} bytes, the limit is {COMMIT_BYTES_MAX}")
+        if group_bytes > GROUP_BYTES_MAX:
+            raise CommitTooLarge(f"the group's offsets come to {group_bytes} bytes, the limit is {GROUP_BYTES_MAX}")
 
     def _may_commit(self, request: OffsetCommitRequest, version: ApiVersion) -> Group | None:
         group = self._groups.get(request.group_id)

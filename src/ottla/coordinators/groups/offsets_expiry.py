@@ -4,30 +4,33 @@ As in Kafka: the offsets of a group without members go `offsets.retention.minute
 a group that never had members so long after their commit. A group with members keeps the offsets of what it reads;
 those of topics that it no longer reads go so long after their commit. An offset with a retention of its own (commits
 of versions 2 to 4) goes by that. The offsets of a deleted topic go at once. A group that has neither members nor
-offsets left goes too. All of it is done in pieces, so that nobody else is held up.
+offsets left goes too. All of it is done in pieces, each of which looks at so many offsets or groups and no more, so
+that nobody else is held up.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
-from itertools import islice
+from collections.abc import Callable, Iterator
 
 from ottla.coordinators.groups.groups import Group, Groups
-from ottla.coordinators.groups.offsets import Committed, Offsets
-from ottla.coordinators.groups.records import NEVER, OffsetCommitValue
+from ottla.coordinators.groups.offsets import Committed, Offsets, text_bytes
+from ottla.coordinators.groups.records import NEVER
 from ottla.coordinators.groups.settings import GroupSettings
 from ottla.coordinators.groups.topics_view import TopicsView
 from ottla.coordinators.outcome import Outcome, TimerKey
 from ottla.protocol.schema import NO_UUID
 
-TOMBSTONES_MAX = 1_000
-"""How many offsets go in one piece: some milliseconds' work."""
+PIECE_ENTRIES = 1_000
+"""How many offsets or groups are looked at in one piece: some milliseconds' work, also if all of them go."""
+PIECE_BYTES = 1 << 20
+"""What the tombstones of one piece may come to, about: a group's name may have thousands of letters."""
 NEXT_PIECE_MS = 1
 EXPIRE: TimerKey = ("offsets", "expire")
 SWEEP: TimerKey = ("offsets", "sweep")
 STABLE = "Stable"
 
+_NOTHING: frozenset[str] | None = frozenset()
 _logger = logging.getLogger(__name__)
 
 
@@ -41,6 +44,13 @@ class OffsetExpiry:
         self._groups = groups
         self._settings = settings
         self._topics = topics
+        self._expiring: Iterator[list[Committed]] | None = None
+        self._leaving: Iterator[Group] | None = None
+        """How far a look at all offsets, and then at all groups, has come; None between two looks."""
+        self._look_began_ms = 0
+        self._sweeping: Iterator[list[Committed]] | None = None
+        self._is_sweep_wanted = False
+        """Whether topics went while a sweep was under way: it has passed some of their offsets."""
 
     def loaded(self, outcome: Outcome, now_ms: int) -> None:
         """Begin to look; topics may have been deleted while nobody did."""
@@ -49,85 +59,89 @@ class OffsetExpiry:
 
     def topics_deleted(self, outcome: Outcome, now_ms: int) -> None:
         """Let the offsets of topics that are gone follow them."""
-        outcome.set_timer(SWEEP, at_ms=now_ms + NEXT_PIECE_MS)
+        self._is_sweep_wanted = True
+        if self._sweeping is None:
+            outcome.set_timer(SWEEP, at_ms=now_ms + NEXT_PIECE_MS)
 
     def on_timer(self, key: TimerKey, outcome: Outcome, now_ms: int) -> None:
         if key == SWEEP:
-            if self._delete(self._of_deleted_topics(), outcome):
+            if self._sweep_piece(outcome):
                 outcome.set_timer(SWEEP, at_ms=now_ms + NEXT_PIECE_MS)
         else:
-            is_more = self._delete(self._expired(now_ms), outcome)
-            if not is_more:
-                self._delete_groups(outcome)
-            delay_ms = NEXT_PIECE_MS if is_more else self._settings.offsets_check_interval_ms
-            outcome.set_timer(EXPIRE, at_ms=now_ms + delay_ms)
+            is_more = self._expire_piece(outcome, now_ms)
+            next_look_ms = 0 if is_more else self._look_began_ms + self._settings.offsets_check_interval_ms
+            outcome.set_timer(EXPIRE, at_ms=max(next_look_ms, now_ms + NEXT_PIECE_MS))
 
-    def clamp(self, ends: Mapping[tuple[str, int], int], outcome: Outcome) -> None:
-        """Take offsets back that lie beyond the end of a partition which has lost its tail.
+    def _walk(self) -> Iterator[list[Committed]]:
+        return self._offsets.walk(entries_max=PIECE_ENTRIES, bytes_max=PIECE_BYTES)
 
-        Records will be given these offsets anew, and a consumer that goes on from there would never see them.
-        """
-        beyond = [
-            committed
-            for committed in self._offsets
-            if committed.value.offset > ends.get((committed.topic, committed.partition), committed.value.offset)
-        ]
-        for committed in beyond:
-            end = ends[committed.topic, committed.partition]
-            value = committed.value
-            _logger.warning(
-                "group %r had read %s-%d up to %d, but the partition ends at %d since the crash: it goes on from there",
-                committed.group_id,
-                committed.topic,
-                committed.partition,
-                value.offset,
-                end,
-            )
-            clamped = OffsetCommitValue(
-                offset=end,
-                metadata=value.metadata,
-                commit_timestamp=value.commit_timestamp,
-                expire_timestamp=value.expire_timestamp,
-                topic_id=value.topic_id,
-            )
-            outcome.write(committed.key, clamped)
-
-    def _delete(self, goners: Iterable[Committed], outcome: Outcome) -> bool:
-        """Write tombstones, so many at once; whether there may be more."""
-        found = list(islice(goners, TOMBSTONES_MAX))
-        for committed in found:
-            outcome.write(committed.key, None)
-        return len(found) == TOMBSTONES_MAX
-
-    def _of_deleted_topics(self) -> Iterable[Committed]:
+    def _sweep_piece(self, outcome: Outcome) -> bool:
+        """Delete the offsets of deleted topics among the next ones; whether there are more to look at."""
+        if self._sweeping is None:
+            self._is_sweep_wanted = False
+            self._sweeping = self._walk()
         topics = self._topics()
-        for committed in self._offsets:
+        piece = next(self._sweeping, None)
+        if piece is None:
+            self._sweeping = None
+            return self._is_sweep_wanted
+        for committed in piece:
             topic_id = topics.topic_id(committed.topic)
             if topic_id is None or committed.value.topic_id not in (topic_id, NO_UUID):
-                yield committed
+                outcome.write(committed.key, None)
+        return True
 
-    def _expired(self, now_ms: int) -> Iterable[Committed]:
+    def _expire_piece(self, outcome: Outcome, now_ms: int) -> bool:
+        """Delete what has outlived its time among the next offsets, or groups; whether there are more to look at."""
+        if self._leaving is None:
+            if self._expiring is None:
+                self._expiring = self._walk()
+                self._look_began_ms = now_ms
+            piece = next(self._expiring, None)
+            if piece is not None:
+                self._expire(piece, outcome, now_ms)
+                return True
+            self._expiring = None
+            self._leaving = iter(self._groups)
+        if self._delete_groups(self._leaving, outcome):
+            return True
+        self._leaving = None
+        return False
+
+    def _expire(self, piece: list[Committed], outcome: Outcome, now_ms: int) -> None:
         retention_ms = self._settings.offsets_retention_ms
-        for group_id in self._offsets.group_ids():
-            group = self._groups.get(group_id)
-            kept = _kept_topics(group)
-            if kept is None:
+        group_id, kept, empty_since_ms = None, _NOTHING, 0
+        for committed in piece:
+            if committed.group_id != group_id:
+                group_id = committed.group_id
+                group = self._groups.get(group_id)
+                kept = _kept_topics(group)
+                empty_since_ms = (group.empty_since_ms if group is not None and group.is_empty else None) or 0
+            if kept is None or committed.topic in kept:
                 continue
-            empty_since_ms = (group.empty_since_ms if group is not None and group.is_empty else None) or 0
-            for topic, partitions in self._offsets.of_group(group_id).items():
-                if topic in kept:
-                    continue
-                for partition, value in partitions.items():
-                    due_ms = max(value.commit_timestamp, empty_since_ms) + retention_ms
-                    if value.expire_timestamp != NEVER:
-                        due_ms = value.expire_timestamp
-                    if now_ms >= due_ms:
-                        yield Committed(group_id, topic, partition, value)
+            value = committed.value
+            due_ms = max(value.commit_timestamp, empty_since_ms) + retention_ms
+            if value.expire_timestamp != NEVER:
+                due_ms = value.expire_timestamp
+            if now_ms >= due_ms:
+                outcome.write(committed.key, None)
 
-    def _delete_groups(self, outcome: Outcome) -> None:
-        for group in self._groups:
-            if group.is_empty and not self._offsets.has_group(group.group_id):
+    def _delete_groups(self, groups: Iterator[Group], outcome: Outcome) -> bool:
+        """Delete those of the next groups that nobody is in and that have no offsets; whether there may be more."""
+        piece_bytes = 0
+        for _ in range(PIECE_ENTRIES):
+            group = next(groups, None)
+            if group is None:
+                return False
+            # It was there when the look began; meanwhile it may have gone, or be another one.
+            is_there = self._groups.get(group.group_id) is group
+            if is_there and group.is_empty and not self._offsets.has_group(group.group_id):
+                written = len(outcome.records)
                 group.delete(outcome)
+                piece_bytes += text_bytes(group.group_id) * (len(outcome.records) - written)
+                if piece_bytes >= PIECE_BYTES or len(outcome.records) >= PIECE_ENTRIES:
+                    break
+        return True
 
 
 def _kept_topics(group: Group | None) -> frozenset[str] | None:

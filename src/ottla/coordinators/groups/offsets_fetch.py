@@ -2,7 +2,8 @@
 
 One group at a time; a request for several is taken apart before it comes here. A partition without an offset is
 answered with -1, and so is one whose topic has been deleted and made again: an offset of the old one would make a
-consumer of the new one skip records.
+consumer of the new one skip records. However often a partition is named, it is answered once: its note may be a
+thousand times as long as its number.
 """
 
 from __future__ import annotations
@@ -47,8 +48,19 @@ class OffsetFetches:
         if request.topics is None:
             answers = _all(committed, topics, version)
         else:
-            answers = [_topic(asked, committed, topics, version) for asked in request.topics]
+            answers = [_topic(asked, committed, topics, version) for asked in _once(request.topics)]
         outcome.reply(ticket, OffsetFetchResponseGroup(group_id=request.group_id, topics=answers))
+
+
+def _once(topics: Sequence[OffsetFetchRequestTopics]) -> list[OffsetFetchRequestTopics]:
+    """What is asked for, with each partition in it once, where it comes first."""
+    indexes: dict[tuple[str, bytes], dict[int, None]] = {}
+    for topic in topics:
+        indexes.setdefault((topic.name, topic.topic_id), {}).update(dict.fromkeys(topic.partition_indexes))
+    return [
+        OffsetFetchRequestTopics(name=name, topic_id=topic_id, partition_indexes=tuple(found))
+        for (name, topic_id), found in indexes.items()
+    ]
 
 
 def _all(

@@ -7,11 +7,11 @@ used, so each request looks anew.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from ottla.coordinators.groups.classic import ClassicProtocol
 from ottla.coordinators.groups.classic_group import ClassicGroup
-from ottla.coordinators.groups.classic_member import ApiVersion
+from ottla.coordinators.groups.classic_member import ApiVersion, check_protocols
 from ottla.coordinators.groups.consumer import ConsumerProtocol
 from ottla.coordinators.groups.consumer_group import ConsumerGroup
 from ottla.coordinators.groups.groups import Groups
@@ -54,8 +54,9 @@ class GroupShard:
         topics: Callable[[], TopicsView],
         new_member_id: Callable[[str], str],
         *,
-        ends: Mapping[tuple[str, int], int] | None = None,
+        is_first_life: bool = True,
     ) -> None:
+        """`is_first_life` says that nothing of this shard was in this process before."""
         self.groups = Groups()
         self.offsets = Offsets()
         self._classic = ClassicProtocol(self.groups, settings, new_member_id)
@@ -64,8 +65,7 @@ class GroupShard:
         self._fetches = OffsetFetches(self.offsets, self.groups, topics)
         self._expiry = OffsetExpiry(self.offsets, self.groups, settings, topics)
         self._listing = Listing(self.groups, self.offsets)
-        self._ends = ends or {}
-        """Where partitions end that have lost their tails: what was committed beyond is taken back."""
+        self._is_first_life = is_first_life
 
     # --- membership ------------------------------------------------------------------------------------
 
@@ -78,10 +78,17 @@ class GroupShard:
         outcome: Outcome,
         now_ms: int,
     ) -> None:
-        if self._is_consumer(request.group_id):
+        """A consumer group that nobody is in is begun anew, as a classic one, whatever its members will be."""
+        check_protocols(request)
+        group = self.groups.of_kind(request.group_id, ConsumerGroup)
+        if group is not None and group.members:
             self._consumer.join(request, version, client, ticket, outcome, now_ms)
-        else:
-            self._classic.join(request, version, client, ticket, outcome, now_ms)
+            return
+        self._classic.join(request, version, client, ticket, outcome, now_ms)
+        if group is not None:
+            # Not before: a join that was refused must leave nothing written. The classic group has its place by now,
+            # so these only clear the log.
+            group.delete(outcome)
 
     def sync(self, request: SyncGroupRequest, ticket: Ticket, outcome: Outcome, now_ms: int) -> None:
         if self._is_consumer(request.group_id):
@@ -179,10 +186,11 @@ class GroupShard:
             self._consumer.replay(key, value)
 
     def loaded(self, outcome: Outcome, now_ms: int) -> None:
-        if self._ends:
-            self._expiry.clamp(self._ends, outcome)
         self._classic.loaded(outcome, now_ms)
         self._consumer.loaded(outcome, now_ms)
+        if self._is_first_life:
+            self._classic.expire_embedded(outcome, now_ms)
+            self._consumer.expire_embedded(outcome, now_ms)
         self._expiry.loaded(outcome, now_ms)
 
     def on_timer(self, key: TimerKey, outcome: Outcome, now_ms: int) -> None:
