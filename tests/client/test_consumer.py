@@ -8,7 +8,15 @@ import pytest
 
 from ottla.client.blocking.client import Client
 from ottla.client.blocking.consumer import Consumer
-from ottla.client.errors import ClientClosed, ConcurrentUse, NoBrokerReachable, NoGroup
+from ottla.client.errors import (
+    ClientClosed,
+    ConcurrentUse,
+    NetworkException,
+    NoBrokerReachable,
+    NoGroup,
+    RequestTimedOut,
+)
+from ottla.client.settings import ClientSettings
 from ottla.client.transport import Call, Reply
 from ottla.client.values import RecordPosition, TopicPartition
 from ottla.error_codes import ErrorCode
@@ -601,3 +609,25 @@ def test_the_position_moves_past_what_is_hidden(transactions: ScriptedCluster, c
     _values(consumer)
 
     assert consumer.position("t", 0) == 5
+
+
+def test_closing_takes_no_longer_than_one_request_may(cluster: ScriptedCluster, client: Client) -> None:
+    cluster.create("t")
+    consumer = _reading(client, 0, group="g", auto_commit=True)
+    consumer.seek("t", 0, offset=0)
+
+    def break_off(call: Call, carry_out: object) -> Reply:
+        cluster.clock.advance(20_000)
+        raise NetworkException("scripted")
+
+    def hang(call: Call, carry_out: object) -> Reply:
+        cluster.clock.advance(call.timeout_ms)
+        raise RequestTimedOut("scripted")
+
+    cluster.fault(ApiKey.FIND_COORDINATOR, break_off)
+    for _ in range(10):
+        cluster.fault(ApiKey.FIND_COORDINATOR, hang)
+    started_ms = cluster.clock.now_ms()
+    consumer.close()
+
+    assert 20_000 < cluster.clock.now_ms() - started_ms <= ClientSettings().request_timeout_ms

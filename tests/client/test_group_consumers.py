@@ -447,6 +447,59 @@ def test_a_consumer_that_unsubscribes_leaves_its_group(
             assert time.monotonic() < deadline
 
 
+def test_a_consumer_that_unsubscribes_may_subscribe_again_at_once(
+    client: Client, topic: str, group: str, protocol: dict[str, Any]
+) -> None:
+    with client.consumer(group=group, **protocol) as consumer:
+        for _ in range(3):
+            consumer.subscribe([topic])
+            until([consumer], lambda: len(consumer.assignment()) == 4)
+            consumer.unsubscribe()
+
+
+def test_partitions_chosen_by_hand_are_not_kept_beside_those_of_the_group(
+    client: Client, topic: str, group: str, protocol: dict[str, Any]
+) -> None:
+    with client.consumer(group=group, **protocol) as first, client.consumer(group=group, **protocol) as second:
+        first.subscribe([topic])
+        until([first], lambda: len(first.assignment()) == 4)
+        first.assign([(topic, number) for number in range(4)])
+        first.commit({(topic, 0): 0})
+        second.subscribe([topic])
+        until([second], lambda: len(second.assignment()) == 4)
+
+        first.subscribe([topic])
+
+        assert first.assignment() == []
+        until([first, second], lambda: len(first.assignment()) == len(second.assignment()) == 2)
+        assert not set(first.assignment()) & set(second.assignment())
+
+
+def test_a_topic_that_was_deleted_and_created_anew_is_read_although_the_group_has_not_noticed(
+    client: Client, topic: str, group: str, protocol: dict[str, Any]
+) -> None:
+    client.admin().create_topic(f"{topic}-x")
+    with client.consumer(group=group, **protocol) as leader, client.consumer(group=group, **protocol) as consumer:
+        leader.subscribe([f"{topic}-x"])
+        until([leader], lambda: len(leader.assignment()) == 1)
+        consumer.subscribe([topic])
+        until([leader, consumer], lambda: len(consumer.assignment()) == 4)
+        fill(client, topic, range(4))
+        assert read(consumer, 4) == list(range(4))
+
+        client.admin().delete_topic(topic)
+        until([consumer], lambda: consumer.assignment() == [])
+        client.admin().create_topic(topic, partitions=4)
+        fill(client, topic, range(10, 18))
+
+        found: list[Record] = []
+        deadline = time.monotonic() + SECONDS_MAX
+        while len(found) < 8:
+            assert time.monotonic() < deadline, consumer.assignment()
+            found += leader.poll(10) + consumer.poll(100)
+        assert sorted(int(record.value or b"") for record in found) == list(range(10, 18))
+
+
 def test_closing_in_the_middle_of_a_join_does_not_take_long(client: Client, topic: str, group: str) -> None:
     settings: dict[str, Any] = {"group": group, "protocol": "classic", "heartbeat_interval_ms": 100}
     with client.consumer(**settings) as first:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from ottla.client.errors_by_code import error_class
 from ottla.client.group_member import Change, Kind
 from ottla.client.group_member_consumer import ConsumerMember
 from ottla.client.settings import ConsumerSettings
+from ottla.client.transport import Call, Reply
 from ottla.error_codes import ErrorCode
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.messages.consumer_group_heartbeat import (
@@ -246,6 +248,33 @@ def test_a_member_that_nobody_polls_leaves_and_comes_back_with_the_next_poll(sta
     member.polled()
 
     assert beat(stage, member, told(stage, 3, "0")).member_epoch == 0
+
+
+def test_a_member_that_leaves_and_subscribes_at_once_says_good_bye_first(stage: Stage) -> None:
+    member = member_of(stage)
+    join(stage, member, "0 1")
+    member.subscribe(None)
+    member.subscribe(to_topics("t"))
+    stage.says(ApiKey.CONSUMER_GROUP_HEARTBEAT, told(stage, -1), told(stage, 2, "0 1"))
+
+    step(member)
+
+    assert [request.member_epoch for request in stage.requests(ConsumerGroupHeartbeatRequest)[-2:]] == [-1, 0]
+    assert settle(member) == [Change(Kind.ADOPT, parts("0 1"))]
+
+
+def test_what_the_group_says_before_it_has_heard_the_good_bye_does_not_count(stage: Stage) -> None:
+    member = member_of(stage)
+
+    def overtaken(call: Call, carry_out: Callable[[], Reply]) -> Reply:
+        member.subscribe(None)
+        member.subscribe(to_topics("t"))
+        return told(stage, 1, "0 1")
+
+    stage.world.fault(ApiKey.CONSUMER_GROUP_HEARTBEAT, overtaken)
+    step(member)
+
+    assert settle(member) == []
 
 
 def test_what_keeps_a_member_out_is_raised_with_the_words_of_the_broker(stage: Stage) -> None:

@@ -131,7 +131,7 @@ class BlockingTransport:
     def _send(self, call: Call) -> tuple[_Line, int] | OttlaError:
         line: _Line | None = None
         try:
-            line = self._line(call.address)
+            line = self._line(call.address, call.timeout_ms)
             return line, line.send(call, call.timeout_ms)
         except OttlaError as e:
             # A frame may have been sent in part, so nothing more can be said on this connection.
@@ -153,7 +153,7 @@ class BlockingTransport:
             self._drop(line)
             return e
 
-    def _line(self, address: Address) -> _Line:
+    def _line(self, address: Address, timeout_ms: int) -> _Line:
         if self._closed.is_set():
             raise ClientClosed("the client is closed")
         line = self._lines.get(address)
@@ -161,7 +161,8 @@ class BlockingTransport:
             self._drop(line)
             line = None
         if line is None:
-            line = _Line(address, self._settings.client_id, connect_timeout_ms=self._settings.connect_timeout_ms)
+            connect_timeout_ms = max(1, min(self._settings.connect_timeout_ms, timeout_ms))
+            line = _Line(address, self._settings.client_id, connect_timeout_ms=connect_timeout_ms)
             self._lines[address] = line
             if self._closed.is_set():
                 # Closed by another thread meanwhile, which did not see this connection.

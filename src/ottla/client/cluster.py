@@ -66,6 +66,23 @@ class Cluster:
         self._versions: dict[Address, dict[int, tuple[int, int]]] = {}
         self._stale: set[str] = set()
         self._has_answered = False
+        self._end_ms: int | None = None
+
+    # --- time ----------------------------------------------------------------------------------------
+
+    def end_by(self, deadline_ms: int) -> None:
+        """The user is about to let go: nothing that is asked from now on may take longer than until then."""
+        self._end_ms = deadline_ms
+
+    def deadline_ms(self) -> int:
+        """One request's time from now."""
+        return self.ticks.now_ms() + self.time_ms(self.settings.request_timeout_ms)
+
+    def time_ms(self, timeout_ms: int) -> int:
+        """How long something may take that would like so much time."""
+        if self._end_ms is None:
+            return timeout_ms
+        return max(1, min(timeout_ms, self._end_ms - self.ticks.now_ms()))
 
     # --- versions ------------------------------------------------------------------------------------
 
@@ -103,7 +120,7 @@ class Cluster:
 
     async def _ask_versions(self, address: Address, version: int) -> ApiVersionsResponse:
         message = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=SOFTWARE_VERSION)
-        call = Call(address, ApiKey.API_VERSIONS, version, message, self.settings.request_timeout_ms)
+        call = Call(address, ApiKey.API_VERSIONS, version, message, self.time_ms(self.settings.request_timeout_ms))
         reply = await self.transport.request(call)
         assert isinstance(reply, ApiVersionsResponse), "a response is of its request's kind"
         return reply
@@ -136,7 +153,7 @@ class Cluster:
             await self.meet(address)
             version = self.version(address, api_key, version_max=version_max)
             wait_ms = self.settings.request_timeout_ms if timeout_ms is None else timeout_ms
-            reply = await self.transport.request(Call(address, api_key, version, message, wait_ms))
+            reply = await self.transport.request(Call(address, api_key, version, message, self.time_ms(wait_ms)))
         except UNANSWERED:
             self.lost(address)
             raise
@@ -203,7 +220,7 @@ class Cluster:
             topics=() if asked is None and version < NAMED_TOPICS_SINCE else asked,
             allow_auto_topic_creation=create or version < AUTO_CREATE_SINCE,
         )
-        call = Call(address, ApiKey.METADATA, version, message, self.settings.request_timeout_ms)
+        call = Call(address, ApiKey.METADATA, version, message, self.time_ms(self.settings.request_timeout_ms))
         reply = await self.transport.request(call)
         assert isinstance(reply, MetadataResponse), "a response is of its request's kind"
         if reply.error_code:

@@ -167,7 +167,7 @@ class AsyncConsumer:
     def _move(self, cursors: Iterable[Cursor], offset: int) -> None:
         for cursor in cursors:
             cursor.seek(_checked(offset), sought=True)
-            self._holdings.unplaced.discard(cursor.key)
+            self._holdings.sought(cursor.key)
 
     async def seek_to_beginning(self, *partitions: tuple[str, int]) -> None:
         """Go on with the oldest record (no partition named: of all)."""
@@ -187,7 +187,7 @@ class AsyncConsumer:
             cursors = self._named(partitions)
             for cursor in cursors:
                 cursor.look_up(wanted)
-                self._holdings.unplaced.discard(cursor.key)
+                self._holdings.sought(cursor.key)
             await self._fetcher.find_positions(cursors)
 
     async def position(self, topic: str, partition: int) -> int:
@@ -198,8 +198,7 @@ class AsyncConsumer:
                 await self._group.find_place(cursor.key)
             if cursor.position is None:
                 await self._fetcher.find_positions([cursor])
-            assert cursor.position is not None, "just looked up"
-            return cursor.position
+            return self._holdings.consumed()[cursor.key].offset
 
     def high_watermark(self, topic: str, partition: int) -> int | None:
         """The end of what can be read, as of the last fetch; None before the first."""
@@ -259,6 +258,7 @@ class AsyncConsumer:
         with self._exclusive():
             ticks = self._cluster.ticks
             deadline_ms = ticks.now_ms() + timeout_ms
+            self._holdings.take_back()
             await self._follow()
             await self._look_at_quiet_ones()
             while True:
@@ -307,11 +307,11 @@ class AsyncConsumer:
                 left_ms = SLICE_MS
                 if idle_ms is not None:
                     left_ms = min(SLICE_MS, max(0, idle_since_ms + idle_ms - self._cluster.ticks.now_ms()))
-                handout.refill(await self._next_records(left_ms))
-                # Counted before each is given: whoever gets it may commit it.
-                for handout.reached, record in enumerate(handout.records, 1):  # noqa: B020 - its list is not replaced
-                    yield record
-                if handout.records:
+                polled = await self._next_records(left_ms)
+                handout.left.extend(polled)
+                while handout.left:
+                    yield handout.left.popleft()
+                if polled:
                     idle_since_ms = self._cluster.ticks.now_ms()
                 elif idle_ms is not None and self._cluster.ticks.now_ms() - idle_since_ms >= idle_ms:
                     return
@@ -386,6 +386,7 @@ class AsyncConsumer:
         if self._closed:
             return
         self._closed = True
+        self._cluster.end_by(self._cluster.deadline_ms())
         is_mine = self._use.acquire(blocking=False)
         try:
             if self._group is not None:

@@ -128,4 +128,4 @@ class Coordinator:
 
     def deadline_ms(self) -> int:
         """One request's time from now."""
-        return self._cluster.ticks.now_ms() + self._cluster.settings.request_timeout_ms
+        return self._cluster.deadline_ms()

@@ -7,11 +7,11 @@ the others.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ottla.client.background import Promise
-from ottla.client.commits import NOBODY, Ids, store_offsets
+from ottla.client.commits import NOBODY, Identity, Ids, store_offsets
 from ottla.client.coordinator import Coordinator
 from ottla.client.errors import CommitFailed
 from ottla.client.errors_by_code import error_for
@@ -44,32 +44,54 @@ class Waiting:
     ids: Ids
     promise: Promise | None = None
     """Who wants to know; None: nobody, a failure is worth a line in the log."""
+    deadline_ms: int = 0
+    """Until when the keeper makes further attempts."""
+    releases: int = 0
+    """How often the member had let go of partitions by then."""
 
 
 async def commit_together(
     coordinator: Coordinator, taken: Sequence[Waiting], member: GroupMember | None
 ) -> OttlaError | None:
-    """Make commits; of two for one partition the later one holds. Returns why they failed, if they did."""
-    offsets: dict[TopicPartition, Committed] = {}
-    ids: dict[str, bytes] = {}
-    for each in taken:
-        offsets.update(each.offsets)
-        ids.update(each.ids)
-    problem: OttlaError | None = None
+    """Make commits, trying as long as one request may take. Returns why they failed, if they did."""
+    current = _current(coordinator, taken, member)
+    problem: OttlaError | None
     try:
-        if offsets:
-            await _insist_on_commit(coordinator, offsets, ids, member)
+        problem = await coordinator.insist(
+            lambda: _attempt(coordinator, current, member), deadline_ms=coordinator.deadline_ms(), also=CHANGING
+        )
     except OttlaError as e:
         problem = e
     except BaseException:
-        # Whoever handed something over must hear of it, even if we are cancelled.
-        _tell(taken, CommitFailed("the commit was broken off; it may or may not have been stored"))
+        tell(current, _broken_off())
         raise
-    _tell(taken, problem)
+    tell(current, problem)
     return problem
 
 
-def _tell(taken: Sequence[Waiting], problem: OttlaError | None) -> None:
+async def commit_once(
+    coordinator: Coordinator, taken: Sequence[Waiting], member: GroupMember | None
+) -> tuple[list[Waiting], OttlaError | None]:
+    """Make one attempt. Returns those for which another one is worth it, and what went wrong."""
+    current = _current(coordinator, taken, member)
+    again: list[Waiting] = []
+    problem: OttlaError | None
+    try:
+        problem = await _attempt(coordinator, current, member)
+    except OttlaError as e:
+        problem = e
+        if coordinator.failed(e) or (isinstance(e, Refusal) and e.code in CHANGING):
+            now_ms = coordinator.cluster.ticks.now_ms()
+            again = [each for each in current if now_ms < each.deadline_ms]
+    except BaseException:
+        tell(current, _broken_off())
+        raise
+    tell([each for each in current if each not in again], problem)
+    return again, problem
+
+
+def tell(taken: Iterable[Waiting], problem: OttlaError | None) -> None:
+    """Say what became of commits to whoever wants to know; no lock may be held, as users are called back."""
     for each in taken:
         if each.promise is not None and not each.promise.done():
             if problem is None:
@@ -78,39 +100,64 @@ def _tell(taken: Sequence[Waiting], problem: OttlaError | None) -> None:
                 each.promise.set_exception(problem)
 
 
-async def _insist_on_commit(
-    coordinator: Coordinator, offsets: Mapping[TopicPartition, Committed], ids: Ids, member: GroupMember | None
-) -> None:
-    async def attempt() -> Refusal | None:
-        identity = NOBODY if member is None else member.identity
-        if member is not None and identity == NOBODY:
-            raise CommitFailed(f"not a member of group {coordinator.group!r} at present; {_COME_AGAIN}")
-        try:
-            await store_offsets(coordinator, offsets, identity, ids=ids)
-        except Refusal as e:
-            if e.code in GONE:
-                return e
-            if e.code not in OUT:
-                raise
-            if member is None:
-                raise CommitFailed(
-                    f"group {coordinator.group!r} has members, so nobody else can commit for it; subscribe, or "
-                    f"choose another group: {e}"
-                ) from e
-            is_changing = member.is_joining or member.identity != identity
-            if is_changing and member.owned:
-                # The group has a new generation, whose number we are about to hear: what we keep is ours in it.
-                raise error_for(ErrorCode.REBALANCE_IN_PROGRESS, about=f"group {coordinator.group!r}") from e
-            if not is_changing:
-                member.fenced(e.code, identity)
-            raise CommitFailed(
-                f"group {coordinator.group!r} has gone on without this member: {e}; {_COME_AGAIN}"
-            ) from e
-        return None
+def _broken_off() -> CommitFailed:
+    """For whoever handed something over and must hear of it, even if we are cancelled."""
+    return CommitFailed("the commit was broken off; it may or may not have been stored")
 
-    gone = await coordinator.insist(attempt, deadline_ms=coordinator.deadline_ms(), also=CHANGING)
-    if gone is not None:
-        raise gone
+
+def _current(coordinator: Coordinator, taken: Sequence[Waiting], member: GroupMember | None) -> list[Waiting]:
+    """Those that still may be made.
+
+    Who reads next a partition that was let go of goes on from what is stored, and a belated commit would undo theirs.
+    """
+    if member is None:
+        return list(taken)
+    outdated = [each for each in taken if each.releases != member.releases]
+    tell(outdated, CommitFailed(f"partitions of group {coordinator.group!r} were given up meanwhile; {_COME_AGAIN}"))
+    return [each for each in taken if each.releases == member.releases]
+
+
+async def _attempt(coordinator: Coordinator, taken: Sequence[Waiting], member: GroupMember | None) -> Refusal | None:
+    """One attempt; of two commits for one partition the later one holds. Returns what is no reason for another."""
+    offsets: dict[TopicPartition, Committed] = {}
+    ids: dict[str, bytes] = {}
+    for each in taken:
+        offsets.update(each.offsets)
+        ids.update(each.ids)
+    if not offsets:
+        return None
+    identity = NOBODY if member is None else member.identity
+    if member is not None and member.is_subscribed and identity == NOBODY:
+        raise CommitFailed(f"not a member of group {coordinator.group!r} at present; {_COME_AGAIN}")
+    try:
+        await store_offsets(coordinator, offsets, identity, ids=ids)
+    except Refusal as e:
+        if e.code in GONE:
+            return e
+        if e.code not in OUT:
+            raise
+        raise _put_out(e, coordinator, member, identity) from e
+    return None
+
+
+def _put_out(error: Refusal, coordinator: Coordinator, member: GroupMember | None, identity: Identity) -> OttlaError:
+    """The group does not know whoever commits (any more): what that means for the commit."""
+    group = coordinator.group
+    if member is not None:
+        is_changing = member.is_joining or member.identity != identity
+        has_left = member.is_leaving or (identity != NOBODY and not member.is_subscribed)
+        if has_left or (is_changing and member.owned):
+            # Either we leave, and once the group has heard of it anybody may commit. Or it has a new generation, whose
+            # number we are about to hear: what we keep is ours in it.
+            return error_for(ErrorCode.REBALANCE_IN_PROGRESS, about=f"group {group!r}")
+        if not is_changing and identity != NOBODY:
+            member.fenced(error.code, identity)
+    if identity == NOBODY:
+        return CommitFailed(
+            f"group {group!r} has members, so nobody else can commit for it; subscribe, or choose another group: "
+            f"{error}"
+        )
+    return CommitFailed(f"group {group!r} has gone on without this member: {error}; {_COME_AGAIN}")
 
 
 _COME_AGAIN = "what was not committed is read again"

@@ -13,7 +13,7 @@ from collections import deque
 from ottla.client.background import Signal
 from ottla.client.coordinator import Coordinator
 from ottla.client.errors import ClientClosed
-from ottla.client.group_commits import Waiting, commit_together
+from ottla.client.group_commits import Waiting, commit_once, tell
 from ottla.client.group_member import GroupMember
 
 WAITING_MAX = 10_000
@@ -31,11 +31,15 @@ class Keeper:
         self.member: GroupMember | None = None
         self._wake = wake
         self._idle = idle
-        """Set after each commit."""
+        """Set after each attempt at a commit."""
         self._lock = threading.Lock()
         self._commits: deque[Waiting] = deque()
         self._is_committing = False
+        self._attempts = 0
+        """How often the commits that wait have failed."""
+        self._next_attempt_ms = 0
         self._closing = False
+        self._is_over = False
         self.has_failed = False
         """Whether a commit that nobody waits for was not made; the reader takes note and makes another."""
         self.failure: BaseException | None = None
@@ -50,13 +54,15 @@ class Keeper:
                 self._commits = deque(each for each in self._commits if each.promise is not None)
             self._commits.append(waiting)
         self._wake.set()
+        if self._is_over:
+            self._give_up()
 
     @property
     def has_room(self) -> bool:
         return len(self._commits) < WAITING_MAX
 
     async def take_over(self, deadline_ms: int) -> list[Waiting]:
-        """All commits that have not begun, for the reader to make, once the one that has begun is over.
+        """All commits that wait, for the reader to make, once an attempt that is under way is over.
 
         A later commit must not be overtaken by an earlier one, or the position would go back.
         """
@@ -89,33 +95,63 @@ class Keeper:
             raise
         finally:
             self._closing = True
-            for each in self._commits:
-                if each.promise is not None and not each.promise.done():
-                    each.promise.set_exception(ClientClosed("the consumer was closed before this was committed"))
+            self._is_over = True
+            self._give_up()
             await self._cluster.transport.close()
+
+    def _give_up(self) -> None:
+        """Nobody will make what waits."""
+        with self._lock:
+            taken, self._commits = self._commits, deque()
+        closed = ClientClosed("the consumer's background work ended before this was committed")
+        closed.__cause__ = self.failure
+        tell(taken, closed)
 
     async def _run(self) -> None:
         while not self._closing:
-            await self._commit()
-            delay_ms = None if self.member is None else await self.member.step()
+            delay_ms = await self.turn()
             if delay_ms != 0:
                 await self._wake.wait(delay_ms)
+        self._next_attempt_ms = 0
         await self._commit()
         if self.member is not None:
             await self.member.leave()
 
+    async def turn(self) -> int | None:
+        """One attempt at what is to be committed, and one step of the member, whose heartbeats cannot wait for more.
+
+        Returns in how many milliseconds there will be more to do; None: when woken.
+        """
+        await self._commit()
+        step_ms = None if self.member is None else await self.member.step()
+        if not self._commits:
+            return step_ms
+        attempt_ms = max(0, self._next_attempt_ms - self._cluster.ticks.now_ms())
+        return attempt_ms if step_ms is None else min(attempt_ms, step_ms)
+
     async def _commit(self) -> None:
         with self._lock:
-            if not self._commits:
+            if not self._commits or self._cluster.ticks.now_ms() < self._next_attempt_ms:
                 return
             taken, self._commits = list(self._commits), deque()
             self._is_committing = True
+        again: list[Waiting] = []
         try:
-            problem = await commit_together(self._coordinator, taken, self.member)
-            if problem is not None and any(each.promise is None for each in taken):
+            again, problem = await commit_once(self._coordinator, taken, self.member)
+            if problem is not None and any(each.promise is None and each not in again for each in taken):
                 self.has_failed = True
                 _logger.warning("group %s: positions were not committed: %s", self._coordinator.group, problem)
         finally:
             with self._lock:
                 self._is_committing = False
+                self._try_again(again)
             self._idle.set()
+
+    def _try_again(self, again: list[Waiting]) -> None:
+        """With the lock held."""
+        self._attempts = self._attempts + 1 if again else 0
+        self._next_attempt_ms = 0
+        if again:
+            self._next_attempt_ms = self._cluster.ticks.now_ms() + self._cluster.settings.backoff_ms(self._attempts)
+        # What came meanwhile is later, and holds where both name a partition.
+        self._commits.extendleft(reversed(again))

@@ -81,8 +81,12 @@ class GroupMember(ABC):
         """Whether what is owned is ours no more."""
         self._give_up = False
         """Whether all has to be given up before the next join."""
+        self.releases = 0
+        """How often partitions were let go of; a commit that was wanted before that might undo another member's."""
         self._error: OttlaError | None = None
         self._identity = NOBODY
+        self.is_leaving = False
+        """Whether a good-bye is due or under way: until it is over nothing that the group says concerns the reader."""
         self._asleep = False
         """Left because nobody polled; the next poll joins again."""
         self._last_poll_ms = self._cluster.ticks.now_ms()
@@ -102,9 +106,12 @@ class GroupMember(ABC):
             self._last_poll_ms = self._cluster.ticks.now_ms()
             self._asleep = False
             if subscription is None:
-                # Whoever leaves on purpose has let go of everything.
+                # Whoever leaves on purpose has let go of everything. The group has to hear of it even if the next
+                # subscription comes at once: it would go on believing that we read what it has given us.
                 self._owned, self._target, self._adopted = NONE, None, True
                 self._lost = self._give_up = False
+                self.is_leaving = True
+                self.releases += 1
             self._subscription_changed()
         self._wake.set()
 
@@ -114,6 +121,11 @@ class GroupMember(ABC):
         self._last_poll_ms = self._cluster.ticks.now_ms()
         if was_asleep:
             self._wake.set()
+
+    @property
+    def is_subscribed(self) -> bool:
+        """Whether the reader wants to be a member."""
+        return self._subscription is not None
 
     @property
     def identity(self) -> Identity:
@@ -128,6 +140,8 @@ class GroupMember(ABC):
         with self._lock:
             if self._error is not None:
                 raise self._taken_error()
+            if self.is_leaving:
+                return None
             if self._lost:
                 return Change(Kind.LOSE, self._owned)
             if self._give_up:
@@ -155,6 +169,8 @@ class GroupMember(ABC):
     def settled(self, change: Change) -> None:
         """The reader has done it."""
         with self._lock:
+            if change.kind is not Kind.ADOPT:
+                self.releases += 1
             if change.kind is Kind.LOSE:
                 self._owned, self._lost, self._give_up = NONE, False, False
             elif change.kind is Kind.REVOKE:
@@ -184,9 +200,9 @@ class GroupMember(ABC):
     async def step(self) -> int | None:
         """Do what is due; returns in how many milliseconds more will be, or None: when woken."""
         try:
+            if self.is_leaving:
+                await self.leave()
             if self._subscription is None:
-                if self._may_be_known:
-                    await self.leave()
                 return None
             if self._error is not None:
                 return None
@@ -218,8 +234,7 @@ class GroupMember(ABC):
             self._settings.poll_interval_max_ms,
         )
         self._asleep = True
-        if self._may_be_known:
-            await self.leave()
+        await self.leave()
 
     async def leave(self) -> None:
         """Tell the group good-bye, if there is one to tell; whatever was owned is lost."""
@@ -232,6 +247,7 @@ class GroupMember(ABC):
             # The group finds out when the session ends.
             self._coordinator.failed(e)
             _logger.info("group %s: could not say good-bye: %s", self._coordinator.group, e)
+        self.is_leaving = False
 
     async def unpark(self, coordinator: Coordinator) -> None:
         """Leave over other connections, so that an answer that is waited for comes at once."""
@@ -258,11 +274,6 @@ class GroupMember(ABC):
 
     # --- what the protocols differ in ----------------------------------------------------------------
 
-    @property
-    @abstractmethod
-    def _may_be_known(self) -> bool:
-        """Whether the coordinator may have us among its members."""
-
     @abstractmethod
     def _subscription_changed(self) -> None:
         """With the lock held."""
@@ -277,7 +288,7 @@ class GroupMember(ABC):
 
     @abstractmethod
     async def _say_goodbye(self, identity: Identity, coordinator: Coordinator) -> None:
-        """One request."""
+        """One request; none if the group cannot know us."""
 
 
 NewMember = Callable[[Coordinator, ConsumerSettings, Signal, Signal], GroupMember]

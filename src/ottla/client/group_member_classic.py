@@ -77,10 +77,6 @@ class ClassicMember(GroupMember):
             # What we have let go of can be given to others only in another round.
             self._rounds_wanted += 1
 
-    @property
-    def _may_be_known(self) -> bool:
-        return bool(self._member_id) or self._identity != NOBODY
-
     # --- joining -------------------------------------------------------------------------------------
 
     async def _advance(self) -> int | None:

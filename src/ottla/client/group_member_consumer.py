@@ -68,10 +68,6 @@ class ConsumerMember(GroupMember):
     def _change_settled(self, change: Change) -> None:
         """The keeper finds that what is owned differs from what was reported."""
 
-    @property
-    def _may_be_known(self) -> bool:
-        return self._epoch > JOIN_EPOCH
-
     # --- the keeper's side ---------------------------------------------------------------------------
 
     async def _advance(self) -> int | None:

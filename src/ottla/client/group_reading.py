@@ -27,8 +27,10 @@ from ottla.error_codes import ErrorCode
 from ottla.errors import OttlaError
 
 CLOSE_MS = 5_000
-"""How long a close waits for the keeper to say good-bye."""
+"""How long a close waits for the keeper to say good-bye, if it has so much time."""
 LOOK_AGAIN_MS = 50
+LOOK_FOR_MISSING_MS = 1_000
+"""How often it is asked whether a topic that was deleted is there again."""
 
 Callback = Callable[[list[TopicPartition]], Awaitable[None] | None]
 UNSTABLE = frozenset({ErrorCode.UNSTABLE_OFFSET_COMMIT})
@@ -76,6 +78,7 @@ class GroupReading:
         self._auto: dict[TopicPartition, Committed] = {}
         """What auto-commit has handed over last."""
         self._next_auto_ms = 0
+        self._next_look_ms = 0
         self.calling_back: object = None
         """Who is in a callback: may use the consumer from there."""
 
@@ -98,8 +101,10 @@ class GroupReading:
 
     async def unsubscribe(self) -> None:
         """Give everything up and leave."""
-        if self._member is not None:
+        if self.is_member:
             await self._let_go()
+        else:
+            await self._commit_before_loss()
 
     def _started_keeper(self) -> Keeper:
         if self._keeper is None:
@@ -111,7 +116,7 @@ class GroupReading:
 
     @property
     def is_member(self) -> bool:
-        return self._member is not None
+        return self._member is not None and self._member.is_subscribed
 
     async def turn(self) -> None:
         """Do what the group wants to be done, and commit if it is time to."""
@@ -120,6 +125,7 @@ class GroupReading:
         if self._member is not None:
             self._member.polled()
         await self._commit_if_due()
+        await self._look_for_missing()
         while self._member is not None:
             change = self._member.next_change()
             if change is None:
@@ -137,6 +143,7 @@ class GroupReading:
             if change.kind is Kind.REVOKE:
                 await self._commit_before_loss()
                 await self._tell(self._listener.on_revoked, partitions)
+                await self._commit_submitted()
             else:
                 await self._tell(self._listener.on_lost or self._listener.on_revoked, partitions)
         finally:
@@ -157,9 +164,25 @@ class GroupReading:
     def topic_is_gone(self, topic: str) -> None:
         """A topic was deleted: nothing is left to be read of it, and the group may want to know."""
         _logger.warning("group %s: topic %s is gone", self._coordinator.group, topic)
-        self._holdings.drop([key for key in self._holdings.cursors if key.topic == topic])
+        self._holdings.set_aside(topic)
+        self._next_look_ms = self._cluster.ticks.now_ms() + LOOK_FOR_MISSING_MS
         if self._member is not None:
             self._member.look_at_topics()
+
+    async def _look_for_missing(self) -> None:
+        """A topic that is created anew is ours to read, as long as nobody has noticed that it was gone."""
+        missing, now_ms = self._holdings.missing_topics, self._cluster.ticks.now_ms()
+        if not missing or now_ms < self._next_look_ms:
+            return
+        self._next_look_ms = now_ms + LOOK_FOR_MISSING_MS
+        try:
+            await self._cluster.refresh(missing)
+        except OttlaError as e:
+            if not self._cluster.may_pass(e):
+                raise
+        for topic in missing:
+            if self._cluster.cached(topic) is not None:
+                self._holdings.bring_back(topic)
 
     # --- positions -----------------------------------------------------------------------------------
 
@@ -201,11 +224,22 @@ class GroupReading:
 
     async def commit(self, positions: Mapping[TopicPartition, Committed] | None) -> None:
         """Store positions (None: how far everything has been read) and wait until they are safe."""
-        deadline_ms = self._coordinator.deadline_ms()
-        taken = [] if self._keeper is None else await self._keeper.take_over(deadline_ms)
-        problem = await commit_together(self._coordinator, [*taken, self._waiting(positions)], self._member)
+        problem = await self._commit_with_submitted([self._waiting(positions)])
         if problem is not None:
             raise problem
+
+    async def _commit_submitted(self) -> None:
+        """Make the commits that the keeper has not got round to; whoever submitted them hears what became of them."""
+        await self._commit_with_submitted([])
+
+    async def _commit_with_submitted(self, own: Sequence[Waiting]) -> OttlaError | None:
+        taken: list[Waiting] = []
+        if self._keeper is not None:
+            taken = await self._keeper.take_over(self._coordinator.deadline_ms())
+        problem = await commit_together(self._coordinator, [*taken, *own], self._member)
+        if problem is not None and self._keeper is not None and any(each.promise is None for each in taken):
+            self._keeper.has_failed = True
+        return problem
 
     def submit(self, positions: Mapping[TopicPartition, Committed] | None) -> Promise:
         """Store positions soon; the future says what became of it."""
@@ -218,7 +252,8 @@ class GroupReading:
 
     def _waiting(self, positions: Mapping[TopicPartition, Committed] | None, promise: Promise | None = None) -> Waiting:
         offsets = self._holdings.consumed() if positions is None else dict(positions)
-        return Waiting(offsets, self._holdings.topic_ids(), promise)
+        releases = 0 if self._member is None else self._member.releases
+        return Waiting(offsets, self._holdings.topic_ids(), promise, self._coordinator.deadline_ms(), releases)
 
     async def committed(self, keys: Sequence[TopicPartition]) -> dict[TopicPartition, Committed]:
         """What the group has stored."""
@@ -248,12 +283,9 @@ class GroupReading:
 
     async def _commit_before_loss(self) -> None:
         """What cannot be committed comes again to whoever reads the partitions next."""
-        if not self._settings.auto_commit:
-            return
-        try:
-            await self.commit(None)
-        except OttlaError as e:
-            _logger.warning("group %s: positions were not committed: %s", self._coordinator.group, e)
+        problem = await self._commit_with_submitted([self._waiting(None)] if self._settings.auto_commit else [])
+        if problem is not None:
+            _logger.warning("group %s: positions were not committed: %s", self._coordinator.group, problem)
 
     # --- the end -------------------------------------------------------------------------------------
 
@@ -263,6 +295,7 @@ class GroupReading:
         try:
             if self._member is not None and self._member.owned:
                 await self._tell(self._listener.on_revoked, owned)
+            await self._commit_submitted()
         finally:
             self._holdings.drop(owned)
             if self._member is not None:
@@ -286,12 +319,11 @@ class GroupReading:
             return
         self._keeper.stop()
         is_over = False
-        for _ in range(CLOSE_MS // LOOK_AGAIN_MS):
+        deadline_ms = self._cluster.ticks.now_ms() + self._cluster.time_ms(CLOSE_MS)
+        while not is_over and self._cluster.ticks.now_ms() < deadline_ms:
             if undisturbed and self._member is not None and self._member.is_parked:
                 await self._unpark(self._member)
             is_over = await self._background.finished(LOOK_AGAIN_MS)
-            if is_over:
-                break
         if not is_over:
             self._keeper_cluster.transport.interrupt()
             self._background.abandon()

@@ -131,7 +131,7 @@ class SocketTransport:
         return replies
 
     async def _send(self, call: Call) -> tuple[_Line, _Answer | None]:
-        line = await self._line(call.address)
+        line = await self._line(call.address, call.timeout_ms)
         answer = line.send(call)
         try:
             async with asyncio.timeout(call.timeout_ms / 1000):
@@ -154,24 +154,24 @@ class SocketTransport:
             line.break_off(reason)
             raise reason from e
 
-    async def _line(self, address: Address) -> _Line:
+    async def _line(self, address: Address, timeout_ms: int) -> _Line:
         line = self._lines.get(address)
         if line is not None and line.is_open:
             return line
         async with self._connecting.setdefault(address, asyncio.Lock()):
             line = self._lines.get(address)
             if line is None or not line.is_open:
-                line = await self._connect(address)
+                line = await self._connect(address, min(timeout_ms, self._settings.connect_timeout_ms))
             return line
 
-    async def _connect(self, address: Address) -> _Line:
+    async def _connect(self, address: Address, timeout_ms: int) -> _Line:
         self._check_open()
         make = partial(_Line, address, self._settings.client_id)
         try:
-            async with asyncio.timeout(self._settings.connect_timeout_ms / 1000):
+            async with asyncio.timeout(timeout_ms / 1000):
                 _, line = await asyncio.get_running_loop().create_connection(make, address.host, address.port)
         except TimeoutError as e:
-            raise NetworkException(f"no connection to {address} in {self._settings.connect_timeout_ms} ms") from e
+            raise NetworkException(f"no connection to {address} in {timeout_ms} ms") from e
         except OSError as e:
             raise NetworkException(f"no connection to {address}: {e}") from e
         self._lines[address] = line

@@ -139,11 +139,11 @@ class Consumer:
                 left_ms = SLICE_MS
                 if idle_ms is not None:
                     left_ms = min(SLICE_MS, max(0, idle_since_ms + idle_ms - self._ticks.now_ms()))
-                handout.refill(self._next_records(left_ms))
-                # Counted before each is given: whoever gets it may commit it.
-                for handout.reached, record in enumerate(handout.records, 1):  # noqa: B020 - its list is not replaced
-                    yield record
-                if handout.records:
+                polled = self._next_records(left_ms)
+                handout.left.extend(polled)
+                while handout.left:
+                    yield handout.left.popleft()
+                if polled:
                     idle_since_ms = self._ticks.now_ms()
                 elif idle_ms is not None and self._ticks.now_ms() - idle_since_ms >= idle_ms:
                     return
