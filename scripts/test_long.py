@@ -21,6 +21,8 @@ sys.path.insert(0, str(ROOT))
 from scripts import machine  # noqa: E402  (the path has to be set first)
 
 COUNTS = {
+    "BROKER_KILL_ROUNDS": "10",
+    "CHURN_ROUNDS": "20",
     "CRASH_SEEDS": "3000",
     "FUZZ_CASES": "1000000",
     "GROUP_SEEDS": "3000",

@@ -6,6 +6,8 @@ import fcntl
 import json
 import shutil
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ ACTION_SECONDS_MAX = 60
 
 _SOURCE = Path(__file__).parent / "kafkajs"
 _CACHE = Path(__file__).resolve().parents[2] / ".cache" / "peers" / "kafkajs"
-_FILES = ("package.json", "package-lock.json", "client.js")
+_FILES = ("package.json", "package-lock.json", "client.js", "group.js")
 
 
 class Kafkajs:
@@ -38,11 +40,23 @@ class Kafkajs:
         assert done.returncode != 0, done.stdout
         return done.stderr
 
+    @contextmanager
+    def background(self, action: str, **given: object) -> Iterator[subprocess.Popen[str]]:
+        """Do one thing that takes as long as others let it; it has ended when the block ends."""
+        command = self.command("client.js", self._address, action, json.dumps(given))
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            try:
+                yield process
+            finally:
+                process.kill()
+
+    def command(self, script: str, *arguments: str) -> list[str]:
+        """How a script that runs for long is started; it finds the package beside itself."""
+        return [self._node, str(_CACHE / script), *arguments]
+
     def _do(self, action: str, given: dict[str, object]) -> subprocess.CompletedProcess[str]:
-        command = [self._node, "client.js", self._address, action, json.dumps(given)]
-        return subprocess.run(
-            command, cwd=_CACHE, capture_output=True, text=True, timeout=ACTION_SECONDS_MAX, check=False
-        )
+        command = self.command("client.js", self._address, action, json.dumps(given))
+        return subprocess.run(command, capture_output=True, text=True, timeout=ACTION_SECONDS_MAX, check=False)
 
 
 def install(address: str) -> Kafkajs:

@@ -49,6 +49,32 @@ const actions = {
   },
   offsets: ({ topic }) => withAdmin((admin) => admin.fetchTopicOffsets(topic)),
   offsetsAt: ({ topic, timestamp }) => withAdmin((admin) => admin.fetchTopicOffsetsByTimestamp(topic, timestamp)),
+  // Reads `count` records as the only member of a group: from the beginning, the end, or where it is told to.
+  consume: async ({ topic, group, count, from, offset }) => {
+    const consumer = kafka.consumer({ groupId: group, maxWaitTimeInMs: 100 });
+    await consumer.connect();
+    try {
+      await consumer.subscribe({ topics: [topic], fromBeginning: from === "beginning" });
+      return await new Promise((resolve, reject) => {
+        const found = [];
+        consumer.on(consumer.events.CRASH, ({ payload }) => reject(payload.error));
+        const eachMessage = async ({ message }) => {
+          if (found.length < count) found.push([Number(message.offset), message.value.toString()]);
+          if (found.length === count) resolve(found);
+        };
+        consumer.run({ eachMessage }).catch(reject);
+        if (offset !== undefined) consumer.seek({ topic, partition: 0, offset });
+      });
+    } finally {
+      await consumer.disconnect();
+    }
+  },
+  groups: () => withAdmin((admin) => admin.listGroups()),
+  describeGroup: ({ group }) => withAdmin((admin) => admin.describeGroups([group])),
+  groupOffsets: ({ group, topic }) => withAdmin((admin) => admin.fetchOffsets({ groupId: group, topics: [topic] })),
+  setGroupOffset: ({ group, topic, offset }) =>
+    withAdmin((admin) => admin.setOffsets({ groupId: group, topic, partitions: [{ partition: 0, offset }] })),
+  deleteGroup: ({ group }) => withAdmin((admin) => admin.deleteGroups([group])),
   alter: ({ topic, name, value }) =>
     withAdmin(async (admin) => {
       const resources = [{ type: ConfigResourceTypes.TOPIC, name: topic, configEntries: [{ name, value }] }];
