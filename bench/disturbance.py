@@ -115,6 +115,9 @@ def _measure(directory: Path, *, megabytes: int) -> Measured:
         _fill(client, megabytes=megabytes)
         before = _bytes_of(data / "keyed-0")
         connection = connect(stack, bootstrap)
+        # What the filling has left to the system must not disturb those who are to be alone.
+        os.sync()
+        _small(connection, seconds=2)
         alone = _small(connection, seconds=ALONE_S)
         until, sent_bytes = multiprocessing.Event(), multiprocessing.Value("q", 0)
         bulk = [
