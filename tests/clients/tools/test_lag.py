@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from typing import Any
 
 import pytest
@@ -31,6 +31,7 @@ from tests.server.wire import Wire
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)
     from kafka import KafkaConsumer
+    from kafka.errors import CommitFailedError, RebalanceInProgressError
     from kafka.structs import OffsetAndMetadata
     from kafka.structs import TopicPartition as PythonPartition
 
@@ -65,12 +66,16 @@ def _classic_member(server: ServerProcess) -> Any:
     member = KafkaConsumer(
         *TOPICS, bootstrap_servers=server.address, group_id=CLASSIC, enable_auto_commit=False, max_poll_records=1
     )
+    offsets = {PythonPartition(*place): OffsetAndMetadata(at, "", -1) for place, at in COMMITTED.items()}
     for _ in range(POLLS_MAX):
         member.poll(POLL_MS)
         if len(member.assignment()) == 6:
-            break
-    member.commit({PythonPartition(*place): OffsetAndMetadata(at, "", -1) for place, at in COMMITTED.items()})
-    return member
+            # It may have seen a topic too late for its first join; then it joins again, and asks for patience.
+            with suppress(RebalanceInProgressError, CommitFailedError):
+                member.commit(offsets)
+                return member
+    member.close()
+    pytest.fail("the member was never given its partitions")
 
 
 def _consumer_member(server: ServerProcess) -> Consumer:
