@@ -170,3 +170,16 @@ def test_another_process_is_kept_out_until_this_one_dies_however_it_dies(tmp_pat
         finally:
             holder.kill()
     OsDisk().lock(path).release()
+
+
+def test_the_space_of_a_file_without_a_name_is_given_back_in_pieces(tmp_path: Path) -> None:
+    removed, kept = (OsDisk().open(str(tmp_path / name), create=True) for name in ("removed", "kept"))
+    for file in (removed, kept):
+        file.append([bytes(3 * disk_module.FREED_BYTES)])
+    watching = os.open(tmp_path / "removed", os.O_RDONLY)
+    OsDisk().remove(str(tmp_path / "removed"))
+    removed.close()
+    kept.close()
+    assert os.fstat(watching).st_size == disk_module.FREED_BYTES
+    os.close(watching)
+    assert (tmp_path / "kept").stat().st_size == 3 * disk_module.FREED_BYTES

@@ -20,6 +20,8 @@ from typing import NoReturn, Protocol
 from ottla.errors import DataDirectoryLocked, DiskFull, StorageFault
 from ottla.records.batch import Buffer
 
+FREED_BYTES = 1 << 20
+"""How much of a removed file's space is given back at once."""
 PARTS_MAX = min(1024, os.sysconf("SC_IOV_MAX"))
 """How many buffers one gathered write may hold; more are written in several goes."""
 
@@ -238,10 +240,23 @@ class OsFile:
         if descriptor != _CLOSED:
             # What an error here would tell, a sync has told before; the descriptor is gone either way.
             with contextlib.suppress(OSError):
+                if self._size > FREED_BYTES:
+                    _free_in_pieces(descriptor, self._size)
+            with contextlib.suppress(OSError):
                 os.close(descriptor)
 
     def __del__(self) -> None:
         self.close()
+
+
+def _free_in_pieces(descriptor: int, size: int) -> None:
+    """Give the space of a file back that has no name any more, piece by piece.
+
+    All at once it is one long change for the file system, and every sync of any file waits for its end.
+    """
+    if os.fstat(descriptor).st_nlink == 0:
+        for left in range(size - FREED_BYTES, 0, -FREED_BYTES):
+            os.ftruncate(descriptor, left)
 
 
 class OsLock:

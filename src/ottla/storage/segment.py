@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from struct import Struct
 
 from ottla.errors import BatchError, InvalidTopicLayout, StorageError, StorageFault
@@ -173,9 +174,12 @@ class Segment:
 
     def remove(self) -> None:
         """Delete the segment's files, its seal first, so that half a segment is never trusted."""
-        self._file = None
+        with suppress(StorageError):
+            # Held, so that its space is given back when it is let go of, and not by taking its name away.
+            self.file  # noqa: B018 - opened by being asked for
         for suffix in (SEAL_SUFFIX, *DATA_SUFFIXES, SNAPSHOT_SUFFIX):
             self._disk.remove(self.path(suffix))
+        self._file = None
 
     # --- writing -----------------------------------------------------------------------------------
 
