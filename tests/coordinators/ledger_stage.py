@@ -5,7 +5,9 @@ It decides what the tests of the runtime need: to write, to look, to refuse, to 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from ottla.clock import ManualClock
 from ottla.config import Settings
@@ -34,7 +36,8 @@ CONFIG = topic_config({"cleanup.policy": "compact"}, BrokerConfigs(Settings.reso
 class Ledger:
     """Amounts by name. A reply carries the amount as its throttle time."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_loaded: Callable[[], None]) -> None:
+        self._on_loaded = on_loaded
         self.amounts: dict[str, int] = {}
         self.parked: list[Ticket] = []
         self.timers_seen: list[TimerKey] = []
@@ -63,6 +66,7 @@ class Ledger:
 
     def loaded(self, outcome: Outcome, now_ms: int) -> None:
         self.loaded_at_ms = now_ms
+        self._on_loaded()
 
     def on_timer(self, key: TimerKey, outcome: Outcome, now_ms: int) -> None:
         self.timers_seen.append(key)
@@ -89,10 +93,9 @@ class Stage:
         self.runtime: Runtime[Ledger] = Runtime(
             Recipe(
                 partition=self.partition,
-                machine=lambda index: Ledger(),
+                machine=lambda index: Ledger(partial(self.loaded.append, index)),
                 encode=_encode,
                 decode=records.decode,
-                on_loaded=self.loaded.append,
             ),
             scheduler=self.scheduler,
             clock=self.clock,

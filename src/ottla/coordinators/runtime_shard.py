@@ -59,8 +59,6 @@ class Recipe(Generic[M]):
     """A shard's state machine, with nothing in it."""
     encode: Callable[[CoordinatorRecord], tuple[bytes, bytes | None]]
     decode: Decode
-    on_loaded: Callable[[int], None] = lambda index: None
-    """Told when a shard has been read back, and what that made it write was appended."""
 
 
 class _State(Enum):
@@ -275,10 +273,7 @@ class ShardRuntime(Generic[M]):
         self._loading = None
         self._state = _State.ACTIVE
         self._awaited_offset = -1
-        life = self._life
         self._run(lambda machine, outcome, now_ms: machine.loaded(outcome, now_ms), None)
-        if life == self._life:
-            self._recipe.on_loaded(self.index)
 
     def _fail(self, reason: str) -> None:
         if self._retry_ms == RETRY_MS_MIN:

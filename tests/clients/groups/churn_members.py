@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -89,19 +89,32 @@ class News:
                 self.lock.wait(LOOK_SECONDS)
 
 
-class MemberProcess:
-    """A running member."""
+Understand = Callable[[bytes, Life], Event | None]
+"""What one line means, after all that the member has said before; None for one that says nothing new."""
 
-    def __init__(self, spec: Spec, news: News, directory: Path) -> None:
+
+class RunningMember:
+    """A member in a process of its own, and what it has said so far."""
+
+    def __init__(
+        self,
+        spec: Spec,
+        command: Sequence[str],
+        understand: Understand,
+        news: News,
+        directory: Path,
+        *,
+        environment: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+    ) -> None:
         self.spec = spec
         self.life = Life(spec)
+        self._understand = understand
         self._news = news
         directory.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "tests.clients.groups.members", spec.to_json()]
-        environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
         with open(directory / f"{spec.name}.log", "wb") as log:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, env=environment, cwd=ROOT
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, env=environment, cwd=cwd
             )
         self._transcript = directory / f"{spec.name}.events"
         self._reader = threading.Thread(target=self._read, name=spec.name, daemon=True)
@@ -151,14 +164,30 @@ class MemberProcess:
         with self._process.stdout as lines, open(self._transcript, "wb") as transcript:
             for line in lines:
                 transcript.write(line)
-                event = parse(line)
                 with self._news.lock:
-                    self.life.add(event)
-                    self._news.lock.notify_all()
+                    event = self._understand(line, self.life)
+                    if event is not None:
+                        self.life.add(event)
+                        self._news.lock.notify_all()
         with self._news.lock:
             self.life.ended_ns = time.monotonic_ns()
             self.life.held = frozenset()
             self._news.lock.notify_all()
+
+
+class MemberProcess(RunningMember):
+    """One that runs `members`, for a Python client."""
+
+    def __init__(self, spec: Spec, news: News, directory: Path) -> None:
+        super().__init__(
+            spec,
+            [sys.executable, "-m", "tests.clients.groups.members", spec.to_json()],
+            lambda line, life: parse(line),
+            news,
+            directory,
+            environment={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"},
+            cwd=ROOT,
+        )
 
 
 def parse(line: bytes) -> Event:
