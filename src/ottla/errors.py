@@ -93,7 +93,7 @@ class InvalidProducerEpoch(Refusal):
 
 
 class InvalidTransactionState(Refusal):
-    """A plain batch from a producer whose transaction is open in this partition."""
+    """What a producer asks for does not fit the state that its transaction is in."""
 
     code = ErrorCode.INVALID_TXN_STATE
 
@@ -377,6 +377,48 @@ class UnstableOffsetCommit(Refusal):
     """A transaction that is still open holds an offset that was asked for."""
 
     code = ErrorCode.UNSTABLE_OFFSET_COMMIT
+
+
+class ProducerFenced(Refusal):
+    """Another producer has taken over the transactional id, or the coordinator has ended the transaction itself."""
+
+    code = ErrorCode.PRODUCER_FENCED
+
+
+class InvalidProducerIdMapping(Refusal):
+    """The transactional id is not known, or belongs to another producer id."""
+
+    code = ErrorCode.INVALID_PRODUCER_ID_MAPPING
+
+
+class InvalidTransactionTimeout(Refusal):
+    """A transaction timeout that is not above 0, or longer than the broker allows."""
+
+    code = ErrorCode.INVALID_TRANSACTION_TIMEOUT
+
+
+class ConcurrentTransactions(Refusal):
+    """The transaction before is still being brought to its end; clients try again."""
+
+    code = ErrorCode.CONCURRENT_TRANSACTIONS
+
+
+class TransactionAbortable(Refusal):
+    """The transaction cannot be committed any more; the producer may abort it and go on."""
+
+    code = ErrorCode.TRANSACTION_ABORTABLE
+
+
+class TransactionalIdNotFound(Refusal):
+    """Nothing is known of a transactional id."""
+
+    code = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+
+
+class OperationNotAttempted(Refusal):
+    """Left undone because another part of the same request was refused."""
+
+    code = ErrorCode.OPERATION_NOT_ATTEMPTED
 
 
 class OffsetMetadataTooLarge(Refusal):

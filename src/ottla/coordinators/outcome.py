@@ -1,7 +1,7 @@
-"""What a decision of a coordinator comes to: records to append, replies to release, timers to set.
+"""What a decision of a coordinator comes to: records to append, replies and orders to release, timers to set.
 
 A state machine decides and fills an `Outcome`; the runtime appends the records as one batch and releases the
-replies once they are durable. A record changes the state at once, through `replay` and nothing else, so that
+replies and orders once they are durable. A record changes the state at once, through `replay` and nothing else, so that
 what is decided next already sees it. That is safe because a batch that cannot be appended ends the shard: its
 state is thrown away and rebuilt from the log.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from ottla.errors import Refusal
 from ottla.protocol.schema import Message
 
 Ticket = int
@@ -29,12 +30,14 @@ class CoordinatorRecord(NamedTuple):
 class Outcome:
     """Filled by one decision. Check first, then write: a decision that raises a Refusal must have left it empty."""
 
-    __slots__ = ("_replay", "records", "replies", "timers")
+    __slots__ = ("_replay", "orders", "records", "replies", "timers")
 
     def __init__(self, replay: Callable[[Message, Message | None], None]) -> None:
         self._replay = replay
         self.records: list[CoordinatorRecord] = []
-        self.replies: list[tuple[Ticket, Message]] = []
+        self.replies: list[tuple[Ticket, Message | Refusal]] = []
+        self.orders: list[object] = []
+        """What others are to do once the records are durable; which orders there are is the coordinator's business."""
         self.timers: dict[TimerKey, int | None] = {}
         """When each is due, in the clock's milliseconds; None to forget it."""
 
@@ -43,9 +46,13 @@ class Outcome:
         self.records.append(CoordinatorRecord(key, value))
         self._replay(key, value)
 
-    def reply(self, ticket: Ticket, response: Message) -> None:
-        """Release the reply that somebody waits for."""
+    def reply(self, ticket: Ticket, response: Message | Refusal) -> None:
+        """Release the reply that somebody waits for; a refusal to one whose request was decided late."""
         self.replies.append((ticket, response))
+
+    def order(self, order: object) -> None:
+        """Have something done elsewhere. It may be lost with the process: whoever gives it gives it again at a load."""
+        self.orders.append(order)
 
     def set_timer(self, key: TimerKey, *, at_ms: int) -> None:
         """Have `on_timer` called with this key at that time; instead of any earlier wish for the same key."""

@@ -59,6 +59,8 @@ class Recipe(Generic[M]):
     """A shard's state machine, with nothing in it."""
     encode: Callable[[CoordinatorRecord], tuple[bytes, bytes | None]]
     decode: Decode
+    carry_out: Callable[[object], None] | None = None
+    """Does what a machine has ordered; called once all that the shard had appended by then is durable."""
 
 
 class _State(Enum):
@@ -97,6 +99,8 @@ class ShardRuntime(Generic[M]):
         """Who waits for a decision. Each has a client behind it, which bounds them."""
         self._decided: deque[tuple[int, Done, Message | Refusal]] = deque()
         """Replies that wait for the disk, in order: each with the end of the log that must be durable."""
+        self._ordered: deque[tuple[int, object]] = deque()
+        """Orders that wait for the disk, in the same way."""
         self._awaited_offset = -1
         self._timers = Timers(scheduler, clock, self._on_timer)
         self._retry_ms = RETRY_MS_MIN
@@ -192,6 +196,10 @@ class ShardRuntime(Generic[M]):
                 self._timers.set(key, at_ms)
         for ticket, response in outcome.replies:
             self._answer(ticket, response)
+        if outcome.orders:
+            assert self._partition is not None
+            end_offset = self._partition.log.end_offset
+            self._ordered.extend((end_offset, order) for order in outcome.orders)
         self._release()
 
     def _append(self, records: list[CoordinatorRecord], now_ms: int) -> bool:
@@ -221,9 +229,18 @@ class ShardRuntime(Generic[M]):
         while decided and decided[0][0] <= synced_offset:
             _, done, reply = decided.popleft()
             done(reply)
-        if decided and decided[-1][0] > self._awaited_offset:
-            self._awaited_offset = decided[-1][0]
-            self._partition.when_durable(self._awaited_offset, partial(self._durable, self._life))
+        life, ordered = self._life, self._ordered
+        while ordered and ordered[0][0] <= synced_offset:
+            _, order = ordered.popleft()
+            assert self._recipe.carry_out is not None, "a machine that orders has somebody to carry it out"
+            self._recipe.carry_out(order)
+        if life != self._life:
+            # Whoever was told has brought this life to its end.
+            return
+        end_offset = max(waiting[-1][0] if waiting else -1 for waiting in (decided, ordered))
+        if end_offset > max(self._awaited_offset, synced_offset):
+            self._awaited_offset = end_offset
+            self._partition.when_durable(end_offset, partial(self._durable, self._life))
 
     def _durable(self, life: int, error: Refusal | None) -> None:
         if life != self._life:
@@ -295,6 +312,7 @@ class ShardRuntime(Generic[M]):
         self._timers.clear()
         waiting = [*(done for _, done, _ in self._decided), *self._parked.values()]
         self._decided.clear()
+        self._ordered.clear()
         self._parked.clear()
         refusal = CoordinatorNotAvailable(f"the coordinator begins anew, look for it again: {reason}")
         for done in waiting:

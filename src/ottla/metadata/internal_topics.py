@@ -11,7 +11,8 @@ SHARE_GROUP_STATE = "__share_group_state"
 INTERNAL_TOPICS: Mapping[str, Mapping[str, str]] = {
     # A decision about a group is one batch, and a group may have thousands of members.
     CONSUMER_OFFSETS: {"cleanup.policy": "compact", "max.message.bytes": str(100 << 20)},
-    TRANSACTION_STATE: {"cleanup.policy": "compact"},
+    # So is the commit of many transactions together.
+    TRANSACTION_STATE: {"cleanup.policy": "compact", "max.message.bytes": str(100 << 20)},
     SHARE_GROUP_STATE: {"cleanup.policy": "compact"},
 }
 """Each with the settings without which it would lose what it holds."""

@@ -15,7 +15,7 @@ from ottla.protocol.versions import Versions
 
 
 class ApiKey(IntEnum):
-    """Kafka's number for each API."""
+    """The number of each API: Kafka's, and beyond them those of Ottla's own."""
 
     PRODUCE = 0
     FETCH = 1
@@ -89,6 +89,21 @@ class ApiKey(IntEnum):
     DESCRIBE_SHARE_GROUP_OFFSETS = 90
     ALTER_SHARE_GROUP_OFFSETS = 91
     DELETE_SHARE_GROUP_OFFSETS = 92
+
+    # Ottla's own, far from the numbers that Kafka gives out: see `is_private`.
+    COMMIT_TOGETHER = 10_000
+    DESCRIBE_COMMIT = 10_001
+    KEEP_TRANSACTIONS = 10_002
+
+
+PRIVATE_KEY_MIN = 10_000
+PRIVATE_APIS_TAG = 10_000
+"""A client that puts this tag into its ApiVersions request (version 3 or later) is told of the private APIs too."""
+
+
+def is_private(key: ApiKey) -> bool:
+    """Whether only clients that ask for Ottla's own APIs are told of this one."""
+    return key >= PRIVATE_KEY_MIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +194,9 @@ _TABLE = (
     Api(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, Versions(0, 1, flexible_since=0), tier=2),
     Api(ApiKey.ALTER_SHARE_GROUP_OFFSETS, Versions(0, 0, flexible_since=0), tier=2),
     Api(ApiKey.DELETE_SHARE_GROUP_OFFSETS, Versions(0, 0, flexible_since=0), tier=2),
+    Api(ApiKey.COMMIT_TOGETHER, Versions(0, 0, flexible_since=0), tier=2),
+    Api(ApiKey.DESCRIBE_COMMIT, Versions(0, 0, flexible_since=0), tier=2),
+    Api(ApiKey.KEEP_TRANSACTIONS, Versions(0, 0, flexible_since=0), tier=2),
 )
 
 APIS: Mapping[ApiKey, Api] = MappingProxyType({api.key: api for api in _TABLE})

@@ -7,14 +7,12 @@ see `offsets`, `classic` and `consumer`.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Annotated, ClassVar
 
 from ottla.coordinators.outcome import CoordinatorRecord
-from ottla.errors import ProtocolError
-from ottla.protocol import codec
+from ottla.coordinators.record_bytes import RecordKinds
 from ottla.protocol.schema import NO_UUID, Bytes, Int8, Int32, Int64, Message, Since, String, Uuid
 from ottla.protocol.versions import Versions
 
@@ -22,9 +20,6 @@ KEY = Versions(0, 0)
 """A key's version is its type; its fields never change."""
 NEVER = -1
 """The expiry of an offset that has none of its own."""
-
-_PREFIX_SIZE = 2
-_logger = logging.getLogger(__name__)
 
 
 # --- committed offsets ---------------------------------------------------------------------------------
@@ -292,24 +287,24 @@ RECORDS: Mapping[int, tuple[type[Message], type[Message]]] = MappingProxyType(
 )
 """The classes of each type of record."""
 
-_PREFIXES = {key: kind.to_bytes(_PREFIX_SIZE) for kind, (key, _) in RECORDS.items()}
 _WRITTEN_VERSIONS: Mapping[type[Message], int] = {GroupMetadataValue: 3}
 """Where it is not the last one: Kafka, too, goes on writing the version that older brokers read."""
 _EXPIRING_VERSION = 1
 """The one version in which an offset carries an expiry of its own."""
 
 
+_KINDS = RecordKinds("__consumer_offsets", RECORDS, written_versions=_WRITTEN_VERSIONS)
+
+
 def encode_key(message: Message) -> bytes:
     """The bytes of a key."""
-    return _PREFIXES[type(message)] + codec.encode_bytes(message, 0)
+    return _KINDS.encode_key(message)
 
 
 def encode_value(message: Message) -> bytes:
     """The bytes of a value, in the version that is written."""
-    version = _WRITTEN_VERSIONS.get(type(message), message.VERSIONS.last)
-    if isinstance(message, OffsetCommitValue) and message.expire_timestamp != NEVER:
-        version = _EXPIRING_VERSION
-    return version.to_bytes(_PREFIX_SIZE) + codec.encode_bytes(message, version)
+    is_expiring = isinstance(message, OffsetCommitValue) and message.expire_timestamp != NEVER
+    return _KINDS.encode_value(message, _EXPIRING_VERSION if is_expiring else None)
 
 
 def decode(key: bytes, value: bytes | None) -> CoordinatorRecord | None:
@@ -317,20 +312,5 @@ def decode(key: bytes, value: bytes | None) -> CoordinatorRecord | None:
 
     Raises ProtocolError for bytes that are no record.
     """
-    kind = _prefix(key)
-    if kind == LEGACY_OFFSET_COMMIT_TYPE:
-        kind = 1
-    if kind not in RECORDS:
-        _logger.warning("a record of type %d in __consumer_offsets is not known and is passed over", kind)
-        return None
-    key_class, value_class = RECORDS[kind]
-    decoded = codec.decode(key_class, 0, key, start=_PREFIX_SIZE)
-    if value is None:
-        return CoordinatorRecord(decoded, None)
-    return CoordinatorRecord(decoded, codec.decode(value_class, _prefix(value), value, start=_PREFIX_SIZE))
-
-
-def _prefix(buffer: bytes) -> int:
-    if len(buffer) < _PREFIX_SIZE:
-        raise ProtocolError(f"a record of __consumer_offsets with {len(buffer)} bytes where its type should be")
-    return int.from_bytes(buffer[:_PREFIX_SIZE], signed=True)
+    kind = _KINDS.kind(key)
+    return _KINDS.decode(key, value, kind=1 if kind == LEGACY_OFFSET_COMMIT_TYPE else kind)

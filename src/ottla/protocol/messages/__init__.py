@@ -163,6 +163,9 @@ MESSAGES: Mapping[ApiKey, tuple[str, str, str]] = MappingProxyType(
             "DeleteShareGroupOffsetsRequest",
             "DeleteShareGroupOffsetsResponse",
         ),
+        ApiKey.COMMIT_TOGETHER: ("commit_together", "CommitTogetherRequest", "CommitTogetherResponse"),
+        ApiKey.DESCRIBE_COMMIT: ("describe_commit", "DescribeCommitRequest", "DescribeCommitResponse"),
+        ApiKey.KEEP_TRANSACTIONS: ("keep_transactions", "KeepTransactionsRequest", "KeepTransactionsResponse"),
     }
 )
 """For each API: its module, its request class, its response class."""

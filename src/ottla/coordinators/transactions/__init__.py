@@ -1,0 +1,1 @@
+"""The transaction coordinator's decisions: who may write in a transaction, how it ends, and what must follow."""
