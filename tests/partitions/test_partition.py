@@ -184,6 +184,57 @@ def test_an_open_transaction_is_hidden_from_those_who_read_committed(stage: Stag
     assert [(entry.producer_id, entry.first_offset) for entry in found.aborted] == [(7, 1)]
 
 
+@pytest.mark.parametrize("policy", [AcksAll.DISK, AcksAll.OS])
+def test_the_end_of_a_transaction_shows_its_records_once_it_is_visible_itself(stage: Stage, policy: AcksAll) -> None:
+    partition = stage.partition(replace(DEFAULTS, acks_all=policy))
+    put(partition, sequenced(7, 0, transactional=True))
+    stage.settle()
+    put(partition, marker(7, MarkerType.COMMIT, epoch=1))
+    assert partition.last_stable_offset == (2 if policy is AcksAll.OS else 0)
+    stage.settle()
+    assert partition.last_stable_offset == 2
+
+
+def test_an_open_transaction_whose_beginning_was_deleted_leaves_readers_at_the_start(stage: Stage) -> None:
+    partition = stage.partition()
+    put(partition, sequenced(7, 0, transactional=True))
+    put(partition, batch(b"plain"))
+    stage.settle()
+    partition.delete_records(1, lambda fault: None)
+    stage.settle()
+    assert partition.log.log_start_offset == 1
+    assert partition.last_stable_offset == 1
+    found = partition.read(1, bytes_max=1_000, committed_only=True)
+    assert (found.slice, found.last_stable_offset, partition.look().last_stable_offset) == (None, 1, 1)
+    put(partition, marker(7, MarkerType.ABORT, epoch=1))
+    stage.settle()
+    found = partition.read(1, bytes_max=1_000, committed_only=True)
+    assert found.slice is not None
+    assert found.last_stable_offset == 3
+
+
+def test_a_reader_of_few_bytes_is_told_of_few_aborted_transactions(stage: Stage) -> None:
+    partition = stage.partition()
+    for sequence in range(300):
+        put(partition, sequenced(7, sequence, transactional=True))
+        put(partition, marker(7, MarkerType.ABORT))
+    stage.settle()
+    found = partition.read(0, bytes_max=100, committed_only=True)
+    assert found.aborted[0].first_offset == 0
+    assert len(found.aborted) < 60
+
+
+def test_a_marker_is_written_however_small_batches_must_be(stage: Stage) -> None:
+    partition = stage.partition()
+    put(partition, sequenced(7, 0, transactional=True))
+    partition.configure(replace(DEFAULTS, max_message_bytes=1))
+    with pytest.raises(RecordTooLarge):
+        put(partition, sequenced(7, 1, transactional=True))
+    put(partition, marker(7, MarkerType.COMMIT))
+    stage.settle()
+    assert partition.last_stable_offset == 2
+
+
 @pytest.mark.parametrize(("asked", "error"), [(-1, None), (0, None), (1, UnknownLeaderEpoch)])
 def test_a_client_with_another_idea_of_the_leader_is_refused(
     stage: Stage, asked: int, error: type[Refusal] | None

@@ -123,6 +123,15 @@ class Runtime(Generic[M]):
             return NO_TICKET
         return self._shard_of(key).submit(decide, done)
 
+    def submit_to(self, index: int, decide: Decision[M], done: Done) -> None:
+        """Have one shard decide, by its number: for those who know a partition of the internal topic and no key."""
+        if not self._shards:
+            done(CoordinatorNotAvailable("there is no coordinator yet; try again"))
+        elif not 0 <= index < len(self._shards):
+            done(CoordinatorNotAvailable(f"there is no shard {index}, there are {len(self._shards)}"))
+        else:
+            self._shards[index].submit(decide, done)
+
     def submit_to_all(self, decide: Decision[M], done: Done) -> int:
         """Have every shard decide; `done` is called once for each. Returns how many there are."""
         for shard in self._shards:
@@ -134,6 +143,11 @@ class Runtime(Generic[M]):
         for shard in self._shards:
             shard.tell(decide)
 
+    def tell_shard_of(self, key: str, decide: Callable[[M, Outcome, int], None]) -> None:
+        """The same for one shard only."""
+        if self._shards:
+            self._shard_of(key).tell(decide)
+
     def abandon(self, key: str, ticket: Ticket) -> None:
         """Whoever holds this ticket waits no more."""
         if self._shards:
@@ -143,6 +157,21 @@ class Runtime(Generic[M]):
         """Refuse whoever holds this ticket, unless only the disk is waited for."""
         if self._shards:
             self._shard_of(key).hurry(ticket)
+
+    def machine_of(self, key: str) -> M:
+        """The state of the shard of this key, to look at; raises a Refusal while it is not there."""
+        if not self._shards:
+            raise CoordinatorNotAvailable("there is no coordinator yet; try again")
+        return self._shard_of(key).require()
+
+    def all_machines(self) -> list[M]:
+        """The state of all shards, to look at; raises a Refusal while one of them is not there."""
+        return [shard.require() for shard in self._shards]
+
+    def index_of(self, key: str) -> int:
+        """The number of the shard of this key."""
+        assert self._shards, "nothing has a shard before the start"
+        return shard_index(key, len(self._shards))
 
     def machines(self) -> Iterator[M]:
         """The state of the shards that have it."""

@@ -115,14 +115,21 @@ class ShardRuntime(Generic[M]):
         """The state, once it has been read back."""
         return self._machine if self._state is _State.ACTIVE else None
 
+    def require(self) -> M:
+        """The state, to look at; raises a Refusal while it is not there."""
+        if self._state is not _State.ACTIVE:
+            refusal = self._refusal()
+            if refusal is not None:
+                raise refusal
+        assert self._machine is not None
+        return self._machine
+
     def submit(self, decide: Decision[M], done: Done) -> Ticket:
         """Decide a request; `done` is told when its reply may be sent, which may be now."""
         ticket = next(self._tickets)
-        if self._state is _State.WAITING:
-            # A small state is there at once, and whoever asks never notices.
-            self.load_piece()
-        if self._state is not _State.ACTIVE:
-            done(self._unavailable())
+        refusal = self._refusal()
+        if refusal is not None:
+            done(refusal)
             return ticket
         self._parked[ticket] = done
         self._turns.take(self.index, partial(self._decide, self._life, decide, ticket))
@@ -160,10 +167,16 @@ class ShardRuntime(Generic[M]):
         self._end_life(reason)
         self._state = _State.STOPPED
 
-    def _unavailable(self) -> Refusal:
+    def _refusal(self) -> Refusal | None:
+        """Why nothing can be decided now; None if it can."""
+        if self._state is _State.WAITING:
+            # A small state is there at once, and whoever asks never notices.
+            self.load_piece()
+        if self.machine is not None:
+            return None
         if self._state is _State.LOADING:
             return CoordinatorLoadInProgress("the coordinator is reading its state back; try again")
-        return CoordinatorNotAvailable("the coordinator of this group is not available; try again")
+        return CoordinatorNotAvailable("the coordinator is not available; try again")
 
     # --- deciding --------------------------------------------------------------------------------------
 

@@ -179,7 +179,7 @@ class Partition:
         found = self.log.slice(offset=offset, bytes_max=bytes_max, end_offset=end)
         aborted: list[AbortedTransaction] = []
         if committed_only and found is not None:
-            aborted = self.log.aborted_transactions(offset=offset, end_offset=end)
+            aborted = self.log.aborted_in(found, offset=offset, end_offset=end)
         return Read(found, watermark, stable, aborted)
 
     def look(self) -> Read:
@@ -208,7 +208,8 @@ class Partition:
             self.require_online()
         config = self.config
         size = len(batch)
-        if size > config.max_message_bytes:
+        # A marker is never too large: without it the transaction could not end.
+        if size > config.max_message_bytes and not header.is_control:
             raise RecordTooLarge(f"{size} bytes, max.message.bytes is {config.max_message_bytes}")
         append_time_ms = -1
         # What the broker writes for itself must not be refused because somebody has set the system's clock.

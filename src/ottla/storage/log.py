@@ -110,8 +110,13 @@ class Log(ReadableLog):
         return tuple(self._segments)
 
     def first_unstable_offset(self, high_watermark: int) -> int | None:
-        """See `ProducerStates.first_unstable_offset`."""
-        return self.producers.first_unstable_offset(high_watermark)
+        """See `ProducerStates.first_unstable_offset`.
+
+        Records go when they are old, or are deleted, also those of a transaction that is still open. The rest of it is
+        not stable; what lies below the start of the log is no place for a reader to wait at.
+        """
+        first = self.producers.first_unstable_offset(high_watermark)
+        return first if first is None or first >= self.log_start_offset else self.log_start_offset
 
     # --- appending -----------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 
 ENTRY_BYTES = 8
 _SWAP = sys.byteorder == "little"
@@ -36,6 +36,11 @@ class OffsetIndex:
         """A position at or before the batch that holds the offset; 0 when no entry is that early."""
         at = bisect_right(self._offsets, relative_offset)
         return self._positions[at - 1] if at else 0
+
+    def ceiling(self, position: int) -> int | None:
+        """A relative offset that no batch before `position` reaches; None when no entry is that late."""
+        at = bisect_left(self._positions, position)
+        return self._offsets[at] if at < len(self._positions) else None
 
     @property
     def last_position(self) -> int:

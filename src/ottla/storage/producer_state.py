@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from ottla.errors import (
     InvalidProducerEpoch,
+    InvalidRecord,
     InvalidTransactionState,
     OutOfOrderSequence,
     TransactionCoordinatorFenced,
@@ -58,6 +59,10 @@ class ProducerEntry:
     """Where its open transaction began, -1 when none is open."""
     last_timestamp_ms: int = -1
     batches: deque[ProducerBatch] = field(default_factory=lambda: deque(maxlen=BATCHES_KEPT))
+    heard_ms: int = field(default=-1, compare=False)
+    """When it was last found to have written, by the broker's clock; not kept over a restart."""
+    has_written: bool = field(default=False, compare=False)
+    """Since somebody looked for silent producers."""
 
     @property
     def last_sequence(self) -> int:
@@ -75,7 +80,6 @@ class ProducerEntry:
 class EndedTransaction(NamedTuple):
     """A transaction that a marker ended; offsets are inclusive."""
 
-    producer_id: int
     first_offset: int
     last_offset: int
     """The marker's own offset."""
@@ -90,6 +94,7 @@ class ProducerStates:
         self._entries: dict[int, ProducerEntry] = {}
         # Transactions begin at ascending offsets, so the first value of this dict is the smallest.
         self._open: dict[int, int] = {}
+        # Ascending by both offsets: one that began earlier than those before it, and ends later, stands for them all.
         self._ended: deque[EndedTransaction] = deque()
         for entry in entries:
             self._entries[entry.producer_id] = entry
@@ -111,6 +116,10 @@ class ProducerStates:
 
     def check_batch(self, header: BatchHeader) -> ProducerBatch | None:
         """May this producer's data batch be appended? Returns the original if it is a repeat."""
+        if header.base_sequence < 0:
+            raise InvalidRecord(f"producer {header.producer_id}: a batch without a sequence number")
+        if header.producer_epoch < 0:
+            raise InvalidProducerEpoch(f"producer {header.producer_id}: epoch {header.producer_epoch} is none")
         entry = self._entries.get(header.producer_id)
         if entry is None:
             # Nothing is known of the producer (new, or expired): it may begin at any sequence.
@@ -126,15 +135,19 @@ class ProducerStates:
             expected = 0 if entry.epoch != NO_PRODUCER_EPOCH else header.base_sequence
         else:
             expected = (entry.last_sequence + 1) & _SEQUENCE_MAX
-        if header.base_sequence not in (expected, NO_SEQUENCE):
+        if header.base_sequence != expected:
             raise OutOfOrderSequence(
                 f"producer {header.producer_id} epoch {header.producer_epoch}: "
                 f"sequence {header.base_sequence} came, {expected} was due"
             )
-        if entry.transaction_first_offset >= 0 and not header.is_transactional:
+        if entry.transaction_first_offset >= 0 and (
+            not header.is_transactional or header.producer_epoch != entry.epoch
+        ):
+            # Another epoch is another transaction. Whoever lets it begin before the end of this one has reached the
+            # partition would let one marker decide about both.
             raise InvalidTransactionState(
                 f"producer {header.producer_id} has a transaction open since offset "
-                f"{entry.transaction_first_offset}: a batch outside it is refused"
+                f"{entry.transaction_first_offset} in epoch {entry.epoch}: a batch outside it is refused"
             )
         return None
 
@@ -160,6 +173,7 @@ class ProducerStates:
         """Take note of a data batch that stands in the log at `base_offset`."""
         entry = self._entry_of_epoch(header)
         entry.last_timestamp_ms = header.max_timestamp
+        entry.has_written = True
         if header.base_sequence >= 0:
             delta = header.last_offset_delta
             entry.batches.append(ProducerBatch(header.last_sequence, base_offset + delta, delta, header.max_timestamp))
@@ -172,11 +186,14 @@ class ProducerStates:
         entry = self._entry_of_epoch(header)
         entry.coordinator_epoch = marker.coordinator_epoch
         entry.last_timestamp_ms = header.max_timestamp
+        entry.has_written = True
         first_offset = self._open.pop(header.producer_id, None)
         entry.transaction_first_offset = NO_OFFSET
         if first_offset is None:
             return None
-        self._ended.append(EndedTransaction(header.producer_id, first_offset, offset))
+        while self._ended and self._ended[-1].first_offset > first_offset:
+            self._ended.pop()
+        self._ended.append(EndedTransaction(first_offset, offset))
         if marker.marker_type is not MarkerType.ABORT:
             return None
         still_open = self.first_open_offset
@@ -210,20 +227,26 @@ class ProducerStates:
         first_open = self.first_open_offset
         if not self._ended:
             return first_open
-        first_ended = min((ended.first_offset for ended in self._ended), default=None)
-        if first_open is None or first_ended is None:
-            return first_ended if first_open is None else first_open
-        return min(first_open, first_ended)
+        first_ended = self._ended[0].first_offset
+        return first_ended if first_open is None else min(first_open, first_ended)
 
     # --- ageing ------------------------------------------------------------------------------------
 
     def expire(self, *, now_ms: int, expiration_ms: int) -> int:
-        """Forget producers that have been silent for long and have no transaction open; returns how many."""
-        silent = [
-            entry.producer_id
-            for entry in self._entries.values()
-            if entry.transaction_first_offset < 0 and now_ms - entry.last_timestamp_ms >= expiration_ms
-        ]
+        """Forget producers that have been silent for long and have no transaction open; returns how many.
+
+        Records may be of a time long past when they are written. By their timestamps alone a producer that is at
+        work would count as silent, and its next retry would be stored twice.
+        """
+        silent = []
+        for entry in self._entries.values():
+            if entry.has_written:
+                entry.has_written = False
+                entry.heard_ms = now_ms
+                continue
+            silent_ms = now_ms - max(entry.last_timestamp_ms, entry.heard_ms)
+            if entry.transaction_first_offset < 0 and silent_ms >= expiration_ms:
+                silent.append(entry.producer_id)
         for producer_id in silent:
             del self._entries[producer_id]
         return len(silent)

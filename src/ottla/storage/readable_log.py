@@ -63,6 +63,13 @@ class ReadableLog(ABC):
         self._require_readable(offset)
         return self._segments.aborted(offset, end_offset=end_offset)
 
+    def aborted_in(self, found: LogSlice, *, offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """The same for the bytes of a slice, and only for those: a range may hold any number of transactions.
+
+        `offset` and `end_offset` are what the slice was asked for with.
+        """
+        return self._segments.aborted(offset, end_offset=min(end_offset, self._segments.bound_behind(offset, found)))
+
     def _require_readable(self, offset: int) -> None:
         self._require_open()
         if not self.log_start_offset <= offset <= self.end_offset:

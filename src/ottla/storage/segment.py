@@ -7,8 +7,10 @@ durable; `log` does. Files and indexes of sealed segments are opened at first us
 from __future__ import annotations
 
 import logging
+from bisect import bisect_left
 from collections.abc import Callable
 from contextlib import suppress
+from operator import attrgetter
 from struct import Struct
 
 from ottla.errors import BatchError, InvalidTopicLayout, StorageError, StorageFault
@@ -37,6 +39,7 @@ LOOKUP_BYTES = 8192
 """Read at once when a batch is looked for: an index interval, usually, and the header after it."""
 
 _LOOKUP = Struct(">qi11xi")
+_marker_offset = attrgetter("last_offset")
 _logger = logging.getLogger(__name__)
 
 AbortedOf = Callable[["Segment"], list[AbortedTransaction]]
@@ -298,6 +301,11 @@ class Segment:
         except BatchError as error:
             raise self._damaged(position, str(error)) from error
 
+    def bound_behind(self, position: int) -> int:
+        """An offset that no batch before `position` reaches, not far behind it."""
+        relative_offset = self.indexes.offsets.ceiling(position)
+        return self.end_offset if relative_offset is None else self.base_offset + relative_offset
+
     def rolling_timestamp_ms(self) -> int | None:
         """The first batch's timestamp, from which `segment.ms` counts; None in an empty segment."""
         if self.first_timestamp_ms is None and self.size:
@@ -306,9 +314,15 @@ class Segment:
 
     def aborted_between(self, first_offset: int, *, end_offset: int) -> tuple[list[AbortedTransaction], bool]:
         """Aborted transactions that touch the range, and whether later segments cannot hold another."""
+        if self._indexes is None and self.seal is not None and not self.seal.aborted_index.size:
+            # Nothing is read from the disk to find nothing in it.
+            return [], False
         overlapping = []
-        for entry in self.indexes.aborted:
-            if entry.last_offset >= first_offset and entry.first_offset < end_offset:
+        aborted = self.indexes.aborted
+        # They stand in the order of their markers.
+        for at in range(bisect_left(aborted, first_offset, key=_marker_offset), len(aborted)):
+            entry = aborted[at]
+            if entry.first_offset < end_offset:
                 overlapping.append(entry)
             if entry.last_stable_offset >= end_offset:
                 return overlapping, True

@@ -181,6 +181,13 @@ class Segments:
 
     # --- transactions --------------------------------------------------------------------------------
 
+    def bound_behind(self, offset: int, found: LogSlice) -> int:
+        """An offset that no batch of a slice reaches, not far behind its end; `offset` is what was asked for."""
+        for at in range(self.index_of(offset), len(self._items)):
+            if self._items[at].file is found.file:
+                return self._items[at].bound_behind(found.position + found.size)
+        raise AssertionError("the slice is of another log")
+
     def aborted(self, first_offset: int, *, end_offset: int) -> list[AbortedTransaction]:
         """The aborted transactions with records in the range, by first offset."""
         found: list[AbortedTransaction] = []

@@ -372,6 +372,7 @@ class Simulation:
         for ticket, response in outcome.replies:
             assert ticket in self._waiting, "nobody waits for this"
             assert ticket not in {held for held, *_ in self._held}, "two answers for one request"
+            assert not isinstance(response, Refusal), "no request is refused late here"
             self._held.append((ticket, response, self._lives))
         for key, at_ms in outcome.timers.items():
             if at_ms is None:

@@ -269,6 +269,7 @@ class Simulation:
                 self.timers[timer] = at_ms
         for ticket, response in outcome.replies:
             client = self.waiting.pop(ticket)
+            assert not isinstance(response, Refusal), "no request is refused late here"
             if client.is_gone:
                 continue
             if not self._is_quiet and self.random.random() < 0.05:

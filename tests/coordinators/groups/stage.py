@@ -154,6 +154,9 @@ class Stage:
                 self.timers[timer] = at_ms
         for ticket, response in outcome.replies:
             who = self.waiting.pop(ticket)
+            if isinstance(response, Refusal):
+                self.say(f"refused {who}: {response.code.name}")
+                continue
             self.say(f"reply {who}: {_name(response, 'Response')} {shown(response)}".rstrip())
             for play in self.plays:
                 play.hear(who, response)

@@ -27,6 +27,8 @@ from ottla.coordinators.groups.records import (
     MemberMetadata,
     OffsetCommitKey,
     OffsetCommitValue,
+    PendingOffsetKey,
+    PendingOffsetValue,
     TopicMetadata,
     TopicPartition,
     TopicPartitions,
@@ -141,8 +143,29 @@ GOLDEN: list[tuple[Message, Message, str, str]] = [
         "0010 0001 67 0003 742e2a",
         "0000 02 02 74 0000000000000004 00000000000003e8 00",
     ),
+    (
+        OffsetCommitKey(group="g", topic="t", partition=3),
+        OffsetCommitValue(offset=42, metadata="note", commit_timestamp=1_000, order=7),
+        "0001 0001 67 0001 74 00000003",
+        "0004 000000000000002a ffffffff 05 6e6f7465 00000000000003e8 01 924e 08 0000000000000007",
+    ),
+    (
+        PendingOffsetKey(producer_id=2_000, group="g", topic="t", partition=3),
+        PendingOffsetValue(
+            offset=42,
+            leader_epoch=5,
+            metadata="note",
+            commit_timestamp=1_000,
+            producer_epoch=6,
+            order=7,
+            topic_id=TOPIC_ID,
+        ),
+        "2710 00000000000007d0 0001 67 0001 74 00000003",
+        "0000 000000000000002a 00000005 05 6e6f7465 00000000000003e8 0006 0000000000000007"
+        "01 00 10 000102030405060708090a0b0c0d0e0f",
+    ),
 ]
-"""Worked out by hand from Kafka's message definitions."""
+"""Worked out by hand from Kafka's message definitions; the last two are Ottla's own."""
 
 
 @pytest.mark.parametrize(("key", "value", "key_bytes", "value_bytes"), GOLDEN, ids=lambda part: type(part).__name__)

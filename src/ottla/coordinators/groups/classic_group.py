@@ -146,7 +146,8 @@ class ClassicGroup:
         """Raise the Refusal for a commit that does not come from a member of this generation.
 
         Without a member and a generation it comes from an admin, or from a consumer that assigns itself; they may
-        commit while the group is empty. A transaction was checked when its producer began it.
+        commit while the group is empty. A transaction need not say which member it commits for; if it does, that is
+        checked.
         """
         if self.state is GroupState.EMPTY and generation < 0:
             return

@@ -28,6 +28,7 @@ from ottla.errors import FencedInstanceId, IllegalGeneration, StaleMemberEpoch, 
 
 CONSUMER = "consumer"
 NEVER_LOOKED = -1
+NO_GENERATION = -1
 
 
 class ConsumerGroup:
@@ -87,10 +88,17 @@ class ConsumerGroup:
         # No record tells: it is known since the last member left, or since this broker read the group back.
         return None if self.members else self.became_empty_ms
 
-    def check_commit(self, member_id: str, group_instance_id: str | None, generation: int) -> None:
-        """Raise the Refusal for a commit that does not come from a member of this epoch."""
+    def check_commit(
+        self, member_id: str, group_instance_id: str | None, generation: int, *, is_transactional: bool = False
+    ) -> None:
+        """Raise the Refusal for a commit that does not come from a member of this epoch.
+
+        A transaction need not say which member it commits for; if it does, that is checked.
+        """
         if generation < 0 and not self.members:
             return  # An admin, or a consumer that assigns itself.
+        if is_transactional and generation == NO_GENERATION and not member_id and group_instance_id is None:
+            return
         self._check_epoch(self.member(member_id), generation)
 
     def check_fetch(self, member_id: str | None, member_epoch: int) -> None:

@@ -50,7 +50,9 @@ class Group(Protocol):
         """When it became empty, by the clock that its records carry; None where that is not known, or not so."""
         ...
 
-    def check_commit(self, member_id: str, group_instance_id: str | None, generation: int) -> None:
+    def check_commit(
+        self, member_id: str, group_instance_id: str | None, generation: int, *, is_transactional: bool = False
+    ) -> None:
         """Raise the Refusal for a commit that does not come from a member of the present generation or epoch."""
         ...
 

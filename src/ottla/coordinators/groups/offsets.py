@@ -1,8 +1,7 @@
 """Committed offsets: what is recorded of them, by group, topic and partition.
 
 Changed by `replay` only. Who may commit is decided in `offsets_commit`, when an offset has outlived its time in
-`offsets_expiry`. Offsets that a transaction commits are not there yet: they will wait beside these until the
-transaction ends, and make a fetch with requireStable wait.
+`offsets_expiry`. Offsets of a transaction are not among these before it is committed: see `offsets_pending`.
 """
 
 from __future__ import annotations
@@ -26,6 +25,10 @@ class Committed(NamedTuple):
     topic: str
     partition: int
     value: OffsetCommitValue
+
+    @property
+    def topic_id(self) -> bytes:
+        return self.value.topic_id
 
     @property
     def key(self) -> OffsetCommitKey:

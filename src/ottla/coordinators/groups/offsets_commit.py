@@ -11,7 +11,9 @@ from collections.abc import Callable, Mapping
 
 from ottla.coordinators.groups.classic_member import ApiVersion
 from ottla.coordinators.groups.groups import Group, Groups
-from ottla.coordinators.groups.offsets import Offsets, text_bytes, tombstone_bytes
+from ottla.coordinators.groups.offsets import Offsets, tombstone_bytes
+from ottla.coordinators.groups.offsets_limits import check_offset, check_sizes, offset_bytes
+from ottla.coordinators.groups.offsets_pending import PendingOffsets
 from ottla.coordinators.groups.records import NEVER, OffsetCommitKey, OffsetCommitValue
 from ottla.coordinators.groups.settings import GroupSettings
 from ottla.coordinators.groups.topics_view import TopicsView
@@ -22,7 +24,6 @@ from ottla.errors import (
     GroupSubscribedToTopic,
     IllegalGeneration,
     NonEmptyGroup,
-    OffsetMetadataTooLarge,
     PartitionNotFound,
     Refusal,
     StaleMemberEpoch,
@@ -31,7 +32,6 @@ from ottla.errors import (
 )
 from ottla.protocol.messages.offset_commit import (
     OffsetCommitRequest,
-    OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
@@ -49,29 +49,23 @@ MEMBER_EPOCH_VERSION_MIN = 9
 """From here on the generation may be a consumer group's epoch, and clients know the errors that belong to it."""
 TOPIC_ID_VERSION_MIN = 10
 CONSUMER = "consumer"
-COMMIT_BYTES_MAX = 16 << 20
-"""What one commit may come to. It is one batch, and the group's name stands in each of its keys."""
-GROUP_BYTES_MAX = 16 << 20
-"""What the tombstones of all of a group's offsets may come to, so that it can be deleted in one batch."""
-VALUE_BYTES = 64
-"""What a committed offset takes beside its key and its note, and a little more."""
 EXPIRE_MS_MAX = 2**63 - 1
 """The last moment that a record can tell."""
-
-
-class CommitTooLarge(Refusal):
-    """What is to be stored takes more room than one commit, or one group, may have."""
-
-    code = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
 
 
 class OffsetCommits:
     """Decides what is stored."""
 
     def __init__(
-        self, offsets: Offsets, groups: Groups, settings: GroupSettings, topics: Callable[[], TopicsView]
+        self,
+        offsets: Offsets,
+        pending: PendingOffsets,
+        groups: Groups,
+        settings: GroupSettings,
+        topics: Callable[[], TopicsView],
     ) -> None:
         self._offsets = offsets
+        self._pending = pending
         self._groups = groups
         self._settings = settings
         self._topics = topics
@@ -97,7 +91,10 @@ class OffsetCommits:
                 index = partition.partition_index
                 code = ErrorCode.NONE
                 try:
-                    self._check(partition, name, topic_id, topics)
+                    if not name:
+                        raise UnknownTopicId(topic_id.hex())
+                    metadata = partition.committed_metadata
+                    check_offset(name, index, metadata, topics=topics, settings=self._settings)
                 except Refusal as refusal:
                     code = refusal.code
                 else:
@@ -120,16 +117,12 @@ class OffsetCommits:
 
     def _check_size(self, group_id: str, wanted: Mapping[OffsetCommitKey, OffsetCommitValue]) -> None:
         commit_bytes = 0
-        group_bytes = self._offsets.tombstones_bytes(group_id)
+        group_bytes = self._offsets.tombstones_bytes(group_id) + self._pending.deleting_bytes(group_id)
         for key, value in wanted.items():
-            size = tombstone_bytes(group_id, key.topic)
-            commit_bytes += size + VALUE_BYTES + text_bytes(value.metadata)
+            commit_bytes += offset_bytes(group_id, key.topic, value.metadata)
             if self._offsets.get(group_id, key.topic, key.partition) is None:
-                group_bytes += size
-        if commit_bytes > COMMIT_BYTES_MAX:
-            raise CommitTooLarge(f"the commit comes to {commit_bytes} bytes, the limit is {COMMIT_BYTES_MAX}")
-        if group_bytes > GROUP_BYTES_MAX:
-            raise CommitTooLarge(f"the group's offsets come to {group_bytes} bytes, the limit is {GROUP_BYTES_MAX}")
+                group_bytes += tombstone_bytes(group_id, key.topic)
+        check_sizes(commit_bytes=commit_bytes, group_bytes=group_bytes)
 
     def _may_commit(self, request: OffsetCommitRequest, version: ApiVersion) -> Group | None:
         group = self._groups.get(request.group_id)
@@ -148,21 +141,14 @@ class OffsetCommits:
             raise
         return group
 
-    def _check(self, partition: OffsetCommitRequestPartition, name: str, topic_id: bytes, topics: TopicsView) -> None:
-        if not name:
-            raise UnknownTopicId(topic_id.hex())
-        if not 0 <= partition.partition_index < topics.partition_count(name):
-            raise PartitionNotFound(name, partition.partition_index)
-        length = len(partition.committed_metadata or "")
-        if length > self._settings.offset_metadata_bytes_max:
-            raise OffsetMetadataTooLarge(f"{length}, the limit is {self._settings.offset_metadata_bytes_max}")
-
     # --- OffsetDelete ------------------------------------------------------------------------------------
 
     def delete(self, request: OffsetDeleteRequest, ticket: Ticket, outcome: Outcome, now_ms: int) -> None:
         """Forget offsets of topics that the group does not read."""
         group = self._groups.get(request.group_id)
-        if group is None and not self._offsets.has_group(request.group_id):
+        if group is None and not (
+            self._offsets.has_group(request.group_id) or self._pending.has_group(request.group_id)
+        ):
             raise GroupIdNotFound(f"there is no group {request.group_id!r}")
         has_members = group is not None and not group.is_empty
         if group is not None and has_members and group.protocol_type != CONSUMER:
@@ -186,9 +172,13 @@ class OffsetCommits:
     def _delete(self, group_id: str, topic: str, partition: int, outcome: Outcome, *, is_subscribed: bool) -> None:
         if is_subscribed:
             raise GroupSubscribedToTopic(f"members of group {group_id!r} read topic {topic!r}")
+        is_pending = self._pending.is_any_at(group_id, topic, partition)
+        if is_pending:
+            # Otherwise the end of a transaction would bring back what somebody wants to be gone.
+            self._pending.delete_at(group_id, topic, partition, outcome)
         if self._offsets.get(group_id, topic, partition) is not None:
             outcome.write(OffsetCommitKey(group=group_id, topic=topic, partition=partition), None)
-        elif not 0 <= partition < self._topics().partition_count(topic):
+        elif not is_pending and not 0 <= partition < self._topics().partition_count(topic):
             raise PartitionNotFound(topic, partition)
 
 

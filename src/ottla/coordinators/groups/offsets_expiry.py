@@ -3,18 +3,21 @@
 As in Kafka: the offsets of a group without members go `offsets.retention.minutes` after the last one left, those of
 a group that never had members so long after their commit. A group with members keeps the offsets of what it reads;
 those of topics that it no longer reads go so long after their commit. An offset with a retention of its own (commits
-of versions 2 to 4) goes by that. The offsets of a deleted topic go at once. A group that has neither members nor
-offsets left goes too. All of it is done in pieces, each of which looks at so many offsets or groups and no more, so
-that nobody else is held up.
+of versions 2 to 4) goes by that. An offset stays while a transaction that has not ended holds another one of its
+partition. The offsets of a deleted topic go at once, pending ones too. A group that has neither members nor offsets
+left goes too. All of it is done in pieces, each of which looks at so many offsets or groups and no more, so that nobody
+else is held up.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 
 from ottla.coordinators.groups.groups import Group, Groups
 from ottla.coordinators.groups.offsets import Committed, Offsets, text_bytes
+from ottla.coordinators.groups.offsets_pending import Pending, PendingOffsets
 from ottla.coordinators.groups.records import NEVER
 from ottla.coordinators.groups.settings import GroupSettings
 from ottla.coordinators.groups.topics_view import TopicsView
@@ -38,9 +41,15 @@ class OffsetExpiry:
     """Looks at all offsets of a shard from time to time."""
 
     def __init__(
-        self, offsets: Offsets, groups: Groups, settings: GroupSettings, topics: Callable[[], TopicsView]
+        self,
+        offsets: Offsets,
+        pending: PendingOffsets,
+        groups: Groups,
+        settings: GroupSettings,
+        topics: Callable[[], TopicsView],
     ) -> None:
         self._offsets = offsets
+        self._pending = pending
         self._groups = groups
         self._settings = settings
         self._topics = topics
@@ -48,7 +57,7 @@ class OffsetExpiry:
         self._leaving: Iterator[Group] | None = None
         """How far a look at all offsets, and then at all groups, has come; None between two looks."""
         self._look_began_ms = 0
-        self._sweeping: Iterator[list[Committed]] | None = None
+        self._sweeping: Iterator[Sequence[Committed | Pending]] | None = None
         self._is_sweep_wanted = False
         """Whether topics went while a sweep was under way: it has passed some of their offsets."""
 
@@ -79,16 +88,17 @@ class OffsetExpiry:
         """Delete the offsets of deleted topics among the next ones; whether there are more to look at."""
         if self._sweeping is None:
             self._is_sweep_wanted = False
-            self._sweeping = self._walk()
+            pending = self._pending.walk(entries_max=PIECE_ENTRIES, bytes_max=PIECE_BYTES)
+            self._sweeping = chain(self._walk(), pending)
         topics = self._topics()
         piece = next(self._sweeping, None)
         if piece is None:
             self._sweeping = None
             return self._is_sweep_wanted
-        for committed in piece:
-            topic_id = topics.topic_id(committed.topic)
-            if topic_id is None or committed.value.topic_id not in (topic_id, NO_UUID):
-                outcome.write(committed.key, None)
+        for each in piece:
+            topic_id = topics.topic_id(each.topic)
+            if topic_id is None or each.topic_id not in (topic_id, NO_UUID):
+                outcome.write(each.key, None)
         return True
 
     def _expire_piece(self, outcome: Outcome, now_ms: int) -> bool:
@@ -123,7 +133,7 @@ class OffsetExpiry:
             due_ms = max(value.commit_timestamp, empty_since_ms) + retention_ms
             if value.expire_timestamp != NEVER:
                 due_ms = value.expire_timestamp
-            if now_ms >= due_ms:
+            if now_ms >= due_ms and not self._pending.is_any_at(group_id, committed.topic, committed.partition):
                 outcome.write(committed.key, None)
 
     def _delete_groups(self, groups: Iterator[Group], outcome: Outcome) -> bool:
@@ -135,7 +145,8 @@ class OffsetExpiry:
                 return False
             # It was there when the look began; meanwhile it may have gone, or be another one.
             is_there = self._groups.get(group.group_id) is group
-            if is_there and group.is_empty and not self._offsets.has_group(group.group_id):
+            has_offsets = self._offsets.has_group(group.group_id) or self._pending.has_group(group.group_id)
+            if is_there and group.is_empty and not has_offsets:
                 written = len(outcome.records)
                 group.delete(outcome)
                 piece_bytes += text_bytes(group.group_id) * (len(outcome.records) - written)

@@ -4,6 +4,10 @@ One group at a time; a request for several is taken apart before it comes here. 
 answered with -1, and so is one whose topic has been deleted and made again: an offset of the old one would make a
 consumer of the new one skip records. However often a partition is named, it is answered once: its note may be a
 thousand times as long as its number.
+
+Who asks for stable offsets is refused those of partitions for which a transaction that has not ended holds another one;
+clients ask again. Kafka tells nothing of partitions that have only such an offset when it is asked for all; here they
+are refused too, because whoever asked would begin them anew.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from ottla.coordinators.groups.classic_member import ApiVersion
 from ottla.coordinators.groups.groups import Groups
 from ottla.coordinators.groups.offsets import Offsets
+from ottla.coordinators.groups.offsets_pending import PendingOffsets, Producers
 from ottla.coordinators.groups.records import OffsetCommitValue
 from ottla.coordinators.groups.topics_view import TopicsView
 from ottla.coordinators.outcome import Outcome, Ticket
@@ -29,26 +34,42 @@ from ottla.protocol.schema import NO_UUID
 TOPIC_ID_VERSION_MIN = 10
 NO_OFFSET = -1
 
+Committed = Mapping[str, Mapping[int, OffsetCommitValue]]
+Unstable = Mapping[str, Mapping[int, Producers]]
+_NONE_UNSTABLE: Unstable = {}
+
 
 class OffsetFetches:
     """Looks offsets up. Nothing is decided, but for whether a member may ask."""
 
-    def __init__(self, offsets: Offsets, groups: Groups, topics: Callable[[], TopicsView]) -> None:
+    def __init__(
+        self, offsets: Offsets, pending: PendingOffsets, groups: Groups, topics: Callable[[], TopicsView]
+    ) -> None:
         self._offsets = offsets
+        self._pending = pending
         self._groups = groups
         self._topics = topics
 
-    def fetch(self, request: OffsetFetchRequestGroup, version: ApiVersion, ticket: Ticket, outcome: Outcome) -> None:
+    def fetch(
+        self,
+        request: OffsetFetchRequestGroup,
+        version: ApiVersion,
+        ticket: Ticket,
+        outcome: Outcome,
+        *,
+        require_stable: bool,
+    ) -> None:
         """Answer with an OffsetFetchResponseGroup."""
         group = self._groups.get(request.group_id)
         if group is not None:
             group.check_fetch(request.member_id, request.member_epoch)
         committed = self._offsets.of_group(request.group_id)
+        unstable = self._pending.of_group(request.group_id) if require_stable else _NONE_UNSTABLE
         topics = self._topics()
         if request.topics is None:
-            answers = _all(committed, topics, version)
+            answers = _all(committed, unstable, topics, version)
         else:
-            answers = [_topic(asked, committed, topics, version) for asked in _once(request.topics)]
+            answers = [_topic(asked, committed, unstable, topics, version) for asked in _once(request.topics)]
         outcome.reply(ticket, OffsetFetchResponseGroup(group_id=request.group_id, topics=answers))
 
 
@@ -64,16 +85,19 @@ def _once(topics: Sequence[OffsetFetchRequestTopics]) -> list[OffsetFetchRequest
 
 
 def _all(
-    committed: Mapping[str, Mapping[int, OffsetCommitValue]], topics: TopicsView, version: ApiVersion
+    committed: Committed, unstable: Unstable, topics: TopicsView, version: ApiVersion
 ) -> list[OffsetFetchResponseTopics]:
     answers = []
-    for name, partitions in committed.items():
+    for name in dict.fromkeys((*committed, *unstable)):
         topic_id = topics.topic_id(name)
         if topic_id is None and version >= TOPIC_ID_VERSION_MIN:
             # A topic that has just been deleted has no id by which it could be told.
             continue
+        values, held = committed.get(name, {}), unstable.get(name, {})
         found = [
-            _partition(index, value) for index, value in sorted(partitions.items()) if _is_current(value, topic_id)
+            _unstable(index) if _is_held(index, held, topic_id) else _partition(index, values[index])
+            for index in sorted({*values, *held})
+            if _is_held(index, held, topic_id) or (index in values and _is_current(values[index], topic_id))
         ]
         if found:
             answers.append(OffsetFetchResponseTopics(name=name, topic_id=topic_id or NO_UUID, partitions=found))
@@ -82,7 +106,8 @@ def _all(
 
 def _topic(
     asked: OffsetFetchRequestTopics,
-    committed: Mapping[str, Mapping[int, OffsetCommitValue]],
+    committed: Committed,
+    unstable: Unstable,
     topics: TopicsView,
     version: ApiVersion,
 ) -> OffsetFetchResponseTopics:
@@ -93,11 +118,14 @@ def _topic(
         topic_id: bytes | None = asked.topic_id
     else:
         name, topic_id = asked.name, topics.topic_id(asked.name)
-    partitions = committed.get(name, {})
+    values, held = committed.get(name, {}), unstable.get(name, {})
     answers = []
     for index in asked.partition_indexes:
-        value = partitions.get(index)
-        answers.append(_partition(index, value if value is not None and _is_current(value, topic_id) else None))
+        value = values.get(index)
+        if _is_held(index, held, topic_id):
+            answers.append(_unstable(index))
+        else:
+            answers.append(_partition(index, value if value is not None and _is_current(value, topic_id) else None))
     return OffsetFetchResponseTopics(name=name, topic_id=topic_id or NO_UUID, partitions=answers)
 
 
@@ -109,6 +137,12 @@ def _partition(index: int, value: OffsetCommitValue | None) -> OffsetFetchRespon
         committed_offset=value.offset,
         committed_leader_epoch=value.leader_epoch,
         metadata=value.metadata,
+    )
+
+
+def _unstable(index: int) -> OffsetFetchResponsePartitions:
+    return OffsetFetchResponsePartitions(
+        partition_index=index, committed_offset=NO_OFFSET, error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT
     )
 
 
@@ -124,3 +158,8 @@ def _unknown(indexes: Sequence[int]) -> list[OffsetFetchResponsePartitions]:
 def _is_current(value: OffsetCommitValue, topic_id: bytes | None) -> bool:
     """Whether the offset belongs to the topic that now has the name; old records do not tell."""
     return topic_id is not None and value.topic_id in (topic_id, NO_UUID)
+
+
+def _is_held(index: int, held: Mapping[int, Producers], topic_id: bytes | None) -> bool:
+    """Whether a transaction may yet commit an offset of this partition: of a topic that is gone it cannot."""
+    return any(pending.topic_id == topic_id for pending in held.get(index, {}).values())

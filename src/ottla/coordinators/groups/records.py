@@ -1,8 +1,9 @@
 """The records of `__consumer_offsets`: committed offsets, and groups of both protocols, as Kafka writes them.
 
 A key is its type in two bytes and its fields, a value is its version in two bytes and its fields, so Kafka's own
-tools read what Ottla writes. One class for each, named as Kafka names it. What the records mean is not known here:
-see `offsets`, `classic` and `consumer`.
+tools read what Ottla writes. One class for each, named as Kafka names it. One kind is Ottla's own: offsets of
+transactions that have not ended. Its type is far from those that Kafka gives out. What the records mean is not known
+here: see `offsets`, `offsets_pending`, `classic` and `consumer`.
 """
 
 from __future__ import annotations
@@ -13,13 +14,15 @@ from typing import Annotated, ClassVar
 
 from ottla.coordinators.outcome import CoordinatorRecord
 from ottla.coordinators.record_bytes import RecordKinds
-from ottla.protocol.schema import NO_UUID, Bytes, Int8, Int32, Int64, Message, Since, String, Uuid
+from ottla.protocol.schema import NO_UUID, Bytes, Int8, Int16, Int32, Int64, Message, Since, String, Uuid
 from ottla.protocol.versions import Versions
 
 KEY = Versions(0, 0)
 """A key's version is its type; its fields never change."""
 NEVER = -1
 """The expiry of an offset that has none of its own."""
+NO_ORDER = 0
+"""Of an offset that no transaction committed: it is newer than all that stood in the log before it."""
 
 
 # --- committed offsets ---------------------------------------------------------------------------------
@@ -46,6 +49,34 @@ class OffsetCommitValue(Message, frozen=True):
     commit_timestamp: Int64 = 0
     expire_timestamp: Annotated[Int64, Since(1, last=1, ignorable=True)] = NEVER
     topic_id: Annotated[Uuid, Since(4, tag=0, ignorable=True)] = NO_UUID
+    order: Annotated[Int64, Since(4, tag=10_002, ignorable=True)] = NO_ORDER
+    """The order of the pending offset that it was, if a transaction committed it; Ottla's own."""
+
+
+class PendingOffsetKey(Message, frozen=True):
+    """Which producer's transaction holds an offset, of which group and in which partition; Ottla's own."""
+
+    VERSIONS: ClassVar[Versions] = KEY
+
+    producer_id: Int64 = 0
+    group: String = ""
+    topic: String = ""
+    partition: Int32 = 0
+
+
+class PendingOffsetValue(Message, frozen=True):
+    """The offset that is committed if the transaction is."""
+
+    VERSIONS: ClassVar[Versions] = Versions(0, 0, flexible_since=0)
+
+    offset: Int64 = 0
+    leader_epoch: Int32 = -1
+    metadata: String = ""
+    commit_timestamp: Int64 = 0
+    producer_epoch: Int16 = 0
+    order: Int64 = NO_ORDER
+    """Greater than that of every pending offset that was stored before it in the same partition of the log."""
+    topic_id: Annotated[Uuid, Since(tag=0)] = NO_UUID
 
 
 # --- classic groups --------------------------------------------------------------------------------------
@@ -283,6 +314,7 @@ RECORDS: Mapping[int, tuple[type[Message], type[Message]]] = MappingProxyType(
         7: (ConsumerGroupTargetAssignmentMemberKey, ConsumerGroupTargetAssignmentMemberValue),
         8: (ConsumerGroupCurrentMemberAssignmentKey, ConsumerGroupCurrentMemberAssignmentValue),
         16: (ConsumerGroupRegularExpressionKey, ConsumerGroupRegularExpressionValue),
+        10_000: (PendingOffsetKey, PendingOffsetValue),
     }
 )
 """The classes of each type of record."""

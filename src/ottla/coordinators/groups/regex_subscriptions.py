@@ -56,7 +56,7 @@ class Pattern:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self._compiled = _compile(text)
+        self._compiled = compile_pattern(text)
         size: int = self._compiled.programsize
         self._size = 0 if is_plain(text) else size + _CHARACTER_STEPS
         self._debt = size * _COMPILING_STEPS
@@ -122,7 +122,7 @@ def is_plain(text: str) -> bool:
     return len(text) <= _PLAIN_BYTES_MAX and _PLAIN.fullmatch(text) is not None
 
 
-def _compile(text: str) -> Any:
+def compile_pattern(text: str) -> Any:
     encoded = text.encode()
     if len(encoded) > PATTERN_BYTES_MAX:
         raise InvalidRegularExpression(f"the pattern has {len(encoded)} bytes; it may have {PATTERN_BYTES_MAX}")

@@ -21,11 +21,15 @@ from ottla.coordinators.groups.offsets import Offsets
 from ottla.coordinators.groups.offsets_commit import OffsetCommits
 from ottla.coordinators.groups.offsets_expiry import OffsetExpiry
 from ottla.coordinators.groups.offsets_fetch import OffsetFetches
+from ottla.coordinators.groups.offsets_pending import PendingOffsets
+from ottla.coordinators.groups.offsets_transaction import TransactionalCommits
 from ottla.coordinators.groups.records import (
     GroupMetadataKey,
     GroupMetadataValue,
     OffsetCommitKey,
     OffsetCommitValue,
+    PendingOffsetKey,
+    PendingOffsetValue,
 )
 from ottla.coordinators.groups.settings import GroupSettings
 from ottla.coordinators.groups.topics_view import TopicsView
@@ -42,7 +46,9 @@ from ottla.protocol.messages.offset_commit import OffsetCommitRequest
 from ottla.protocol.messages.offset_delete import OffsetDeleteRequest
 from ottla.protocol.messages.offset_fetch import OffsetFetchRequestGroup
 from ottla.protocol.messages.sync_group import SyncGroupRequest
+from ottla.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from ottla.protocol.schema import Message
+from ottla.records.control import MarkerType
 
 
 class GroupShard:
@@ -59,12 +65,14 @@ class GroupShard:
         """`is_first_life` says that nothing of this shard was in this process before."""
         self.groups = Groups()
         self.offsets = Offsets()
+        self.pending = PendingOffsets()
         self._classic = ClassicProtocol(self.groups, settings, new_member_id)
         self._consumer = ConsumerProtocol(self.groups, settings, topics, new_member_id)
-        self._commits = OffsetCommits(self.offsets, self.groups, settings, topics)
-        self._fetches = OffsetFetches(self.offsets, self.groups, topics)
-        self._expiry = OffsetExpiry(self.offsets, self.groups, settings, topics)
-        self._listing = Listing(self.groups, self.offsets)
+        self._commits = OffsetCommits(self.offsets, self.pending, self.groups, settings, topics)
+        self._transactional = TransactionalCommits(self.pending, self.offsets, self.groups, settings, topics)
+        self._fetches = OffsetFetches(self.offsets, self.pending, self.groups, topics)
+        self._expiry = OffsetExpiry(self.offsets, self.pending, self.groups, settings, topics)
+        self._listing = Listing(self.groups, self.offsets, self.pending)
         self._is_first_life = is_first_life
 
     # --- membership ------------------------------------------------------------------------------------
@@ -129,10 +137,45 @@ class GroupShard:
     ) -> None:
         self._commits.commit(request, version, ticket, outcome, now_ms)
 
-    def fetch_offsets(
-        self, request: OffsetFetchRequestGroup, version: ApiVersion, ticket: Ticket, outcome: Outcome, now_ms: int
+    def commit_transactional(
+        self, request: TxnOffsetCommitRequest, version: ApiVersion, ticket: Ticket, outcome: Outcome, now_ms: int
     ) -> None:
-        self._fetches.fetch(request, version, ticket, outcome)
+        """Store offsets until their transaction ends. That it is open is the caller's to know, in this very moment."""
+        self._transactional.commit(request, ticket, outcome, now_ms)
+
+    def end_transaction(
+        self,
+        response: Message,
+        ticket: Ticket,
+        outcome: Outcome,
+        now_ms: int,
+        *,
+        producer_id: int,
+        producer_epoch: int,
+        marker_type: MarkerType,
+    ) -> None:
+        """Commit or forget what a transaction has stored; answered with `response` once that is durable."""
+        self._transactional.end(
+            response,
+            ticket,
+            outcome,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            marker_type=marker_type,
+        )
+
+    def fetch_offsets(
+        self,
+        request: OffsetFetchRequestGroup,
+        version: ApiVersion,
+        ticket: Ticket,
+        outcome: Outcome,
+        now_ms: int,
+        *,
+        require_stable: bool = False,
+    ) -> None:
+        """With `require_stable`, partitions for which a transaction holds an offset are refused until it has ended."""
+        self._fetches.fetch(request, version, ticket, outcome, require_stable=require_stable)
 
     def delete_offsets(self, request: OffsetDeleteRequest, ticket: Ticket, outcome: Outcome, now_ms: int) -> None:
         self._commits.delete(request, ticket, outcome, now_ms)
@@ -179,6 +222,11 @@ class GroupShard:
         if isinstance(key, OffsetCommitKey):
             assert value is None or isinstance(value, OffsetCommitValue)
             self.offsets.replay(key, value)
+            if value is not None:
+                self.pending.replay_committed(key, value)
+        elif isinstance(key, PendingOffsetKey):
+            assert value is None or isinstance(value, PendingOffsetValue)
+            self.pending.replay(key, value)
         elif isinstance(key, GroupMetadataKey):
             assert value is None or isinstance(value, GroupMetadataValue)
             self._classic.replay(key, value)

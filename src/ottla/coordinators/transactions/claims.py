@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 from ottla.coordinators.transactions.markers import TopicPartition
 
+ApiVersion = int
+ProducerId = int
 SLOT_SEPARATOR = "/"
 
 

@@ -7,6 +7,7 @@ next transaction. A producer that asks again because the answer was lost is told
 from __future__ import annotations
 
 from ottla.coordinators.outcome import Outcome, Ticket
+from ottla.coordinators.transactions.claims import ApiVersion, ProducerId
 from ottla.coordinators.transactions.markers import WriteMarkers
 from ottla.coordinators.transactions.records import NO_PRODUCER_EPOCH, TransactionStatus
 from ottla.coordinators.transactions.transaction import VERSION_2, Transaction, is_exhausted
@@ -36,8 +37,8 @@ class Ending:
     def end(
         self,
         request: EndTxnRequest,
-        version: int,
-        new_producer_id: int,
+        version: ApiVersion,
+        new_producer_id: ProducerId,
         ticket: Ticket,
         outcome: Outcome,
         now_ms: int,
@@ -77,11 +78,16 @@ class Ending:
     def completed(self, order: WriteMarkers, outcome: Outcome, now_ms: int) -> None:
         """All markers of an order stand in their partitions, durably."""
         found = self._transactions.get(order.transactional_id)
-        if found is None or found.ending is None or found.markers != order:
+        if found is None or not self.is_due(order):
             # It was told twice: once by each life of the shard.
             return
         self._transactions.write(order.transactional_id, found.completed(now_ms), outcome)
         self._transactions.go_on(order.transactional_id, outcome, now_ms)
+
+    def is_due(self, order: WriteMarkers) -> bool:
+        """Whether the transaction is still being ended in this way."""
+        found = self._transactions.get(order.transactional_id)
+        return found is not None and found.ending is not None and found.markers == order
 
     def time_out(self, transactional_id: str, outcome: Outcome, now_ms: int) -> None:
         """The transaction has been open for as long as its producer has asked for."""

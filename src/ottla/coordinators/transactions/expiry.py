@@ -15,6 +15,8 @@ from ottla.coordinators.transactions.settings import TransactionSettings
 from ottla.coordinators.transactions.transactions import TIMERS, Transactions
 
 EXPIRE = "expire"
+KEYS_KEPT_MS = 400 * 24 * 60 * 60 * 1_000
+"""How long the keys of a query are remembered: it may be begun again long after it was stopped, and asks for them."""
 PIECE_ENTRIES = 500
 PIECE_BYTES = 1 << 20
 """What is looked at, and what is written, in one go."""
@@ -62,6 +64,6 @@ class Expiry:
         for query_id in islice(queries, PIECE_ENTRIES - looked_at):
             looked_at += 1
             known = self._transactions.batches.get(query_id)
-            if known is not None and known.last_update_timestamp_ms <= oldest_ms:
+            if known is not None and known.last_update_timestamp_ms <= now_ms - KEYS_KEPT_MS:
                 outcome.write(CommittedBatchesKey(query_id=query_id), None)
         return looked_at >= PIECE_ENTRIES

@@ -10,9 +10,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ottla.coordinators.outcome import Outcome, Ticket
+from ottla.coordinators.transactions.claims import ProducerId
 from ottla.coordinators.transactions.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TransactionStatus
 from ottla.coordinators.transactions.settings import TransactionSettings
-from ottla.coordinators.transactions.transaction import Transaction, first_value, is_exhausted
+from ottla.coordinators.transactions.transaction import EPOCH_MAX, Transaction, first_value, is_exhausted
 from ottla.coordinators.transactions.transactions import Transactions
 from ottla.errors import InvalidRequest, InvalidTransactionTimeout, ProducerFenced
 from ottla.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -42,7 +43,7 @@ class Producers:
         self._settings = settings
 
     def init_producer(
-        self, request: InitProducerIdRequest, new_producer_id: int, ticket: Ticket, outcome: Outcome, now_ms: int
+        self, request: InitProducerIdRequest, new_producer_id: ProducerId, ticket: Ticket, outcome: Outcome, now_ms: int
     ) -> None:
         transactional_id = request.transactional_id
         timeout_ms = request.transaction_timeout_ms
@@ -78,7 +79,7 @@ class Producers:
         self,
         found: Transaction,
         request: InitProducerIdRequest,
-        new_producer_id: int,
+        new_producer_id: ProducerId,
         ticket: Ticket,
         outcome: Outcome,
         now_ms: int,
@@ -110,7 +111,7 @@ def _check_holder(found: Transaction, held: _Held) -> None:
         raise _fenced(found, held)
 
 
-def _taking(found: Transaction, held: _Held | None, new_producer_id: int) -> _Taking:
+def _taking(found: Transaction, held: _Held | None, new_producer_id: ProducerId) -> _Taking:
     value = found.value
     present = _Held(value.producer_id, value.producer_epoch)
     if held is not None and held != present:
@@ -120,7 +121,9 @@ def _taking(found: Transaction, held: _Held | None, new_producer_id: int) -> _Ta
         )
         if not is_its_id or held.epoch != value.last_producer_epoch:
             raise _fenced(found, held)
-        return _Taking(*present, value.last_producer_epoch)
+        if present.epoch < EPOCH_MAX:
+            return _Taking(*present, value.last_producer_epoch)
+        # Its open transaction was aborted for it. The markers carry an epoch that nobody could fence: it is not told.
     last_epoch = NO_PRODUCER_EPOCH if held is None else held.epoch
     if is_exhausted(present.epoch):
         return _Taking(new_producer_id, 0, last_epoch)

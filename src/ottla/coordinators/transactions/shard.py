@@ -7,7 +7,7 @@ several in `together`. Markers are ordered here and written elsewhere: see `mark
 from __future__ import annotations
 
 from ottla.coordinators.outcome import Outcome, Ticket, TimerKey
-from ottla.coordinators.transactions.claims import Claim
+from ottla.coordinators.transactions.claims import ApiVersion, Claim, ProducerId
 from ottla.coordinators.transactions.ending import Ending
 from ottla.coordinators.transactions.expiry import EXPIRE, Expiry
 from ottla.coordinators.transactions.listing import Listing
@@ -16,8 +16,15 @@ from ottla.coordinators.transactions.producers import Producers
 from ottla.coordinators.transactions.records import TransactionStatus
 from ottla.coordinators.transactions.settings import TransactionSettings
 from ottla.coordinators.transactions.together import Together
+from ottla.coordinators.transactions.transaction import EPOCH_MAX
 from ottla.coordinators.transactions.transactions import PARK, TIMEOUT, TIMERS, Transactions
-from ottla.errors import ConcurrentTransactions, InvalidRequest, InvalidTransactionState, TransactionAbortable
+from ottla.errors import (
+    ConcurrentTransactions,
+    InvalidRequest,
+    InvalidTransactionState,
+    ProducerFenced,
+    TransactionAbortable,
+)
 from ottla.protocol.messages.commit_together import CommitTogetherRequest
 from ottla.protocol.messages.describe_commit import DescribeCommitRequest
 from ottla.protocol.messages.end_txn import EndTxnRequest
@@ -41,7 +48,7 @@ class TransactionShard:
     # --- producers -----------------------------------------------------------------------------------
 
     def init_producer(
-        self, request: InitProducerIdRequest, new_producer_id: int, ticket: Ticket, outcome: Outcome, now_ms: int
+        self, request: InitProducerIdRequest, new_producer_id: ProducerId, ticket: Ticket, outcome: Outcome, now_ms: int
     ) -> None:
         """`new_producer_id` is one that nobody has had, in case that one is needed."""
         self._producers.init_producer(request, new_producer_id, ticket, outcome, now_ms)
@@ -60,6 +67,11 @@ class TransactionShard:
 
             self.transactions.park(claim.transactional_id, ticket, again, outcome, now_ms)
             return
+        if claim.producer_epoch >= EPOCH_MAX:
+            raise ProducerFenced(
+                f"the epochs of producer {claim.producer_id} are used up: there is none left to fence it with; "
+                f"initialize {claim.transactional_id!r} again"
+            )
         is_begun = found.status is TransactionStatus.ONGOING
         if not found.partitions.issuperset(claim.partitions) or not is_begun:
             self.transactions.write(claim.transactional_id, found.with_partitions(claim.partitions, now_ms), outcome)
@@ -92,8 +104,8 @@ class TransactionShard:
     def end(
         self,
         request: EndTxnRequest,
-        version: int,
-        new_producer_id: int,
+        version: ApiVersion,
+        new_producer_id: ProducerId,
         ticket: Ticket,
         outcome: Outcome,
         now_ms: int,
@@ -104,6 +116,14 @@ class TransactionShard:
     def completed(self, order: WriteMarkers, outcome: Outcome, now_ms: int) -> None:
         """All that was ordered has been done, durably."""
         self._ending.completed(order, outcome, now_ms)
+
+    def is_due(self, order: WriteMarkers) -> bool:
+        """Whether an order is to be carried out now.
+
+        One that a load has given again waits for the disk. Meanwhile the markers that an earlier life has ordered may
+        all have been written, and the next transaction begun: then markers of the old one would tear it.
+        """
+        return self._ending.is_due(order)
 
     # --- commits of several ----------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from ottla.coordinators.outcome import Outcome, Ticket
 from ottla.coordinators.transactions.claims import shard_key
 from ottla.coordinators.transactions.records import CommittedBatchesKey, CommittedBatchesValue, TransactionStatus
-from ottla.coordinators.transactions.transaction import Transaction
+from ottla.coordinators.transactions.transaction import VERSION_1, Transaction
 from ottla.coordinators.transactions.transactions import TIMEOUT, TIMERS, Transactions
 from ottla.errors import ConcurrentTransactions, InvalidRequest, InvalidTransactionState
 from ottla.protocol.messages.commit_together import CommitTogetherRequest, CommitTogetherResponse, OpenTransaction
@@ -67,6 +67,9 @@ class Together:
             return found
         if found.ending is not None:
             raise ConcurrentTransactions(f"the last transaction of {named.transactional_id!r} is still being ended")
+        if found.status is TransactionStatus.COMPLETE_ABORT and found.value.client_transaction_version == VERSION_1:
+            # The epoch is that of what was aborted, so nobody can tell that from a transaction without a batch.
+            raise InvalidTransactionState(f"the transaction of {named.transactional_id!r} was aborted")
         return None
 
     def describe(self, request: DescribeCommitRequest, ticket: Ticket, outcome: Outcome) -> None:

@@ -129,9 +129,6 @@ class Transactions:
             outcome.set_timer((TIMERS, PARK, transactional_id), at_ms=now_ms + PARK_MS_MAX)
         waiting.append(_Parked(ticket, decide))
 
-    def is_awaited(self, transactional_id: str) -> bool:
-        return transactional_id in self._parked
-
     def go_on(self, transactional_id: str, outcome: Outcome, now_ms: int) -> None:
         """The transaction has come to its end: decide what has waited for that, in the order in which it came."""
         waiting = self._parked.pop(transactional_id, ())
@@ -149,6 +146,6 @@ class Transactions:
             outcome.reply(
                 parked.ticket,
                 ConcurrentTransactions(
-                    f"the last transaction of {transactional_id!r} is being ended for {PARK_MS_MAX} ms already; try again"
+                    f"the last transaction of {transactional_id!r} takes longer than {PARK_MS_MAX} ms to end; try again"
                 ),
             )
