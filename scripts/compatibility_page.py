@@ -13,16 +13,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ottla.broker.handlers import HANDLERS, Handler
-from ottla.protocol.api_keys import APIS, ApiKey
+from ottla.protocol.api_keys import APIS, PRIVATE_APIS_TAG, ApiKey, is_private
 from ottla.protocol.versions import Versions
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "compatibility.md"
 
-_OPENING = """\
+_OPENING = f"""\
 # Compatibility with Apache Kafka
 
 Made by `scripts/compatibility_page.py` from the table of handlers, which is also what a broker announces: do not
 edit it here. An API or a version that is not listed is not announced, and a request for it closes the connection.
+APIs of Ottla's own have numbers from 10000 on. They are announced only to a client that puts the tagged field
+{PRIVATE_APIS_TAG} into its ApiVersions request (version 3 or later), so that no other client ever hears of them.
 
 | key | API | versions | announced |
 |---|---|---|---|
@@ -60,6 +62,8 @@ def page() -> str:
         versions = APIS[key].versions
         served = span(first=versions.first, last=versions.last)
         announced = span(first=APIS[key].first_announced, last=versions.last)
+        if is_private(key):
+            announced += " on request"
         rows.append(f"| {int(key)} | [{name_of(key)}](#{name_of(key).lower()}) | {served} | {announced} |")
         first, rest = story_of(handler)
         what = first.partition(": ")[2]

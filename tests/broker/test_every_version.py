@@ -11,7 +11,7 @@ import pytest
 
 from ottla.broker.handlers import HANDLERS
 from ottla.error_codes import ErrorCode
-from ottla.protocol.api_keys import APIS, ApiKey
+from ottla.protocol.api_keys import APIS, PRIVATE_APIS_TAG, ApiKey, is_private
 from ottla.protocol.headers import RequestHeader, UnsupportedRequest, read_request_header, request_header
 from ottla.protocol.messages import alter_configs as alter
 from ottla.protocol.messages import alter_partition_reassignments as reassign
@@ -39,6 +39,7 @@ from ottla.records.reader import read_batch
 from tests.broker.group_probes import GROUP_PROBES
 from tests.broker.probing import NODE, PARTITIONS, PRODUCER, TOPIC, Probe, Scene, scene
 from tests.broker.stage import CALLER, DATA, Stage, fetch_topic, produce_request
+from tests.broker.transaction_probes import TRANSACTION_PROBES
 from tests.storage.workbench import NOW_MS, batch, sequenced
 
 
@@ -80,8 +81,13 @@ def check_metadata(found: Scene, response: Any) -> None:
 
 def check_announced(found: Scene, response: Any) -> None:
     told = {row.api_key: (row.min_version, row.max_version) for row in response.api_keys}
-    assert told == {key: (APIS[key].first_announced, APIS[key].versions.last) for key in HANDLERS}
+    public = [key for key in HANDLERS if not is_private(key)]
+    assert told == {key: (APIS[key].first_announced, APIS[key].versions.last) for key in public}
     assert response.finalized_features_epoch == (0 if found.version >= 3 else -1)
+    finalized = [(each.name, each.min_version_level, each.max_version_level) for each in response.finalized_features]
+    assert finalized == ([("transaction.version", 2, 2)] if found.version >= 3 else [])
+    supported = [(each.name, each.min_version, each.max_version) for each in response.supported_features]
+    assert supported == ([("transaction.version", 0, 2)] if found.version >= 4 else [])
 
 
 def check_created(found: Scene, response: Any) -> None:
@@ -329,6 +335,7 @@ PROBES: dict[ApiKey, Probe] = {
         lambda found: pages.DescribeTopicPartitionsRequest(topics=[pages.TopicRequest(name=TOPIC)]), check_pages
     ),
     **GROUP_PROBES,
+    **TRANSACTION_PROBES,
 }
 
 EVERY_VERSION = [(key, version) for key in sorted(HANDLERS) for version in APIS[key].versions]
@@ -343,6 +350,19 @@ def test_every_announced_version_is_served(key: ApiKey, version: int) -> None:
     found = scene(version)
     probe = PROBES[key]
     probe.check(found, found.stage.call(probe.request(found), version))
+
+
+@pytest.mark.parametrize("version", [3, 4])
+def test_apis_of_our_own_are_announced_to_whoever_asks_for_them(version: int) -> None:
+    request = ApiVersionsRequest(unknown_tags=((PRIVATE_APIS_TAG, b""),))
+    told = {row.api_key for row in Stage().call(request, version).api_keys}
+    assert told == {int(key) for key in HANDLERS}
+
+
+def test_another_tag_does_not_ask_for_them() -> None:
+    request = ApiVersionsRequest(unknown_tags=((PRIVATE_APIS_TAG + 1, b""), (0, b"x")))
+    told = {row.api_key for row in Stage().call(request, 4).api_keys}
+    assert told == {int(key) for key in HANDLERS if not is_private(key)}
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])

@@ -28,8 +28,9 @@ from ottla.partitions.watermarks import AcksAll
 from ottla.records.batch import TimestampType, check
 from ottla.records.control import MarkerType
 from ottla.scheduler import ManualScheduler
-from ottla.storage.log import Appended, Log
+from ottla.storage.log import Log
 from ottla.storage.memory_disk import MemoryDisk
+from ottla.storage.runs import Appended
 from tests.storage.workbench import NOW_MS, batch, marker, sequenced
 
 DEFAULTS = topic_config({}, BrokerConfigs(Settings.resolve(BROKER_CONFIGS)))

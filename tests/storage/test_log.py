@@ -23,8 +23,8 @@ from ottla.records.control import MarkerType
 from ottla.storage.aborted_index import AbortedTransaction
 from ottla.storage.disk import OsDisk
 from ottla.storage.epochs import EpochStart
-from ottla.storage.log import Appended
 from ottla.storage.memory_disk import MemoryDisk
+from ottla.storage.runs import Appended
 from tests.storage.workbench import CODECS, NOW_MS, Workbench, batch, marker, records_of, removed, sequenced
 
 

@@ -9,8 +9,9 @@ from ottla.errors import StorageFault
 from ottla.records.batch import pack_header, peek, seal
 from ottla.records.control import MarkerType
 from ottla.storage.compaction import compact
-from ottla.storage.log import Appended, Log
+from ottla.storage.log import Log
 from ottla.storage.memory_disk import MemoryDisk
+from ottla.storage.runs import Appended
 from tests.storage.workbench import NOW_MS, Workbench, batch, keyed, marker, records_of, removed, sequenced
 
 FAR = 2**31 + 10

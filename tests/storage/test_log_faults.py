@@ -8,8 +8,9 @@ import pytest
 
 from ottla.errors import DiskFull, LogClosed, StorageFault
 from ottla.storage.compaction import compact
-from ottla.storage.log import Appended, Log
+from ottla.storage.log import Log
 from ottla.storage.memory_disk import MemoryDisk
+from ottla.storage.runs import Appended
 from tests.storage.workbench import NOW_MS, Workbench, batch, installed, keyed, records_of, sequenced
 
 

@@ -13,8 +13,9 @@ from ottla.errors import (
 )
 from ottla.records.control import MarkerType
 from ottla.storage.compaction import compact
-from ottla.storage.log import Appended, Log
+from ottla.storage.log import Log
 from ottla.storage.memory_disk import MemoryDisk
+from ottla.storage.runs import Appended
 from tests.storage.workbench import NOW_MS, Workbench, batch, installed, keyed, marker, removed, sequenced
 
 DAY_MS = 24 * 60 * 60 * 1_000

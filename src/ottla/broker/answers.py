@@ -7,7 +7,7 @@ What a part is, and how the response is made of them, is the handler's business.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Generic, NoReturn, TypeVar
 
 from ottla.broker.deadlines import Deadlines
 from ottla.broker.pending import Pending
@@ -29,6 +29,10 @@ def code_of(error: OttlaError) -> ErrorCode:
     if isinstance(error, Refusal):
         return error.code
     return ErrorCode.KAFKA_STORAGE_ERROR if isinstance(error, StorageError) else ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def _over(*parts: object) -> NoReturn:
+    raise AssertionError("a response is made once")
 
 
 class Answers(Generic[A]):
@@ -63,13 +67,16 @@ class Answers(Generic[A]):
         self._open -= 1
         if not self._open and self._pending is not None:
             self._deadlines.remove(self, self._bucket)
-            self._pending.complete(self._response())
+            self._pending.complete(self._made())
 
-    def response(self) -> Message | Pending:
-        """The response, or the promise of one. Call it when everything has been asked for."""
+    def response(self, *, hurry: Callable[[], None] | None = None) -> Message | Pending:
+        """The response, or the promise of one. Call it when everything has been asked for.
+
+        `hurry` is called when the server is about to stop, to settle what may wait for long.
+        """
         if not self._open:
-            return self._response()
-        self._pending = Pending()
+            return self._made()
+        self._pending = Pending(on_hurry=hurry)
         self._bucket = self._deadlines.add(self, self._timeout_ms)
         return self._pending
 
@@ -81,7 +88,9 @@ class Answers(Generic[A]):
                 self._parts[place] = self._late(place, error)
         self._open = 0
         assert self._pending is not None
-        self._pending.complete(self._response())
+        self._pending.complete(self._made())
 
-    def _response(self) -> Message:
-        return self._respond([part for part in self._parts if part is not None])
+    def _made(self) -> Message:
+        """The response, of what there is. Whoever asked for it knows this object too: a cycle, which ends here."""
+        respond, self._respond, self._late = self._respond, _over, _over
+        return respond([part for part in self._parts if part is not None])

@@ -16,6 +16,8 @@ from ottla.broker.handlers.api_versions import announced
 from ottla.broker.housekeeping import Compactor, Housekeeping
 from ottla.broker.producer_ids import ProducerIds
 from ottla.broker.services import Services
+from ottla.broker.transactional_writes import TransactionalWrites
+from ottla.broker.transactions import TransactionCoordinator
 from ottla.clock import Clock
 from ottla.config import Settings
 from ottla.metadata.catalog import Catalog
@@ -23,6 +25,7 @@ from ottla.metadata.configs import BrokerConfigs
 from ottla.metadata.recovery import Owner, Restored, restore_local
 from ottla.partitions.hosted import HostedPartitions
 from ottla.partitions.sync_pool import SyncRunner
+from ottla.protocol.api_keys import is_private
 from ottla.scheduler import Scheduler
 from ottla.storage.disk import Disk
 from ottla.storage.layout import CLEAN_FILE, DataDirectory
@@ -88,13 +91,7 @@ def _start(directory: DataDirectory, settings: Settings, world: World, restore: 
     partitions.finish_directories(restored.judgement)
     if not _take_clean_mark(world.disk, directory):
         partitions.recover_all()
-    groups = GroupCoordinator(
-        catalog=catalog,
-        partitions=partitions,
-        scheduler=world.scheduler,
-        clock=world.steady or world.clock,
-        new_id=world.new_id,
-    )
+    groups, transactions = _coordinators(catalog, partitions, world)
     services = Services(
         node_id=owner.node_id,
         catalog=catalog,
@@ -108,16 +105,38 @@ def _start(directory: DataDirectory, settings: Settings, world: World, restore: 
         ),
         producer_ids=ProducerIds(catalog),
         groups=groups,
+        transactions=transactions,
+        transactional_writes=TransactionalWrites(transactions),
         syncs=world.syncs,
         disk=world.disk,
         directory=directory,
         new_id=world.new_id,
-        announced=announced(list(HANDLERS)),
+        announced=announced([key for key in HANDLERS if not is_private(key)]),
+        announced_with_private=announced(list(HANDLERS)),
     )
     housekeeping = Housekeeping(partitions, catalog, scheduler=world.scheduler, compactor=world.compactor)
     housekeeping.start()
     groups.start()
+    transactions.start()
     return Broker(services, restored.store, housekeeping)
+
+
+def _coordinators(
+    catalog: Catalog, partitions: HostedPartitions, world: World
+) -> tuple[GroupCoordinator, TransactionCoordinator]:
+    steady = world.steady or world.clock
+    groups = GroupCoordinator(
+        catalog=catalog, partitions=partitions, scheduler=world.scheduler, clock=steady, new_id=world.new_id
+    )
+    transactions = TransactionCoordinator(
+        catalog=catalog,
+        partitions=partitions,
+        groups=groups,
+        scheduler=world.scheduler,
+        clock=steady,
+        wall=world.clock,
+    )
+    return groups, transactions
 
 
 def _take_clean_mark(disk: Disk, directory: DataDirectory) -> bool:

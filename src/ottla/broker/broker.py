@@ -58,6 +58,7 @@ class Broker:
         """Begin no more work of its own; requests are still served."""
         self._housekeeping.stop()
         self.services.groups.stop()
+        self.services.transactions.stop()
 
     def close(self) -> None:
         """Close everything in order and, if all could be, leave the mark of a clean stop. No sync may be under way."""

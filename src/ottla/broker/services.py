@@ -10,6 +10,8 @@ from ottla.broker.deadlines import Deadlines
 from ottla.broker.fetch_sessions import FetchSessions
 from ottla.broker.groups import GroupCoordinator
 from ottla.broker.producer_ids import ProducerIds
+from ottla.broker.transactional_writes import TransactionalWrites
+from ottla.broker.transactions import TransactionCoordinator
 from ottla.clock import Clock
 from ottla.metadata.catalog import Catalog
 from ottla.partitions.hosted import HostedPartitions
@@ -33,9 +35,13 @@ class Services:
     fetch_sessions: FetchSessions
     producer_ids: ProducerIds
     groups: GroupCoordinator
+    transactions: TransactionCoordinator
+    transactional_writes: TransactionalWrites
     syncs: SyncRunner
     disk: Disk
     directory: DataDirectory
     new_id: Callable[[], UUID]
     announced: tuple[ApiVersion, ...]
     """What ApiVersions tells: derived from the table of handlers."""
+    announced_with_private: tuple[ApiVersion, ...]
+    """The same with Ottla's own APIs, for clients that ask for them."""

@@ -14,6 +14,7 @@ from ottla.config import INT_MAX, Kind, Scope, Setting, Synonym, Table, Value
 from ottla.errors import InvalidConfig
 from ottla.metadata.group_configs import GROUP_SETTINGS
 from ottla.metadata.topic_configs import TOPIC_CONFIGS
+from ottla.metadata.transaction_configs import TRANSACTION_SETTINGS
 
 PLAINTEXT = "PLAINTEXT"
 PORT_MAX = 65_535
@@ -291,4 +292,7 @@ _LIMITS = (
     ),
 )
 
-BROKER_CONFIGS = Table("broker setting", (*_PLACE, *_TOPICS, *_TOPIC_DEFAULTS, *_UPKEEP, *_LIMITS, *GROUP_SETTINGS))
+BROKER_CONFIGS = Table(
+    "broker setting",
+    (*_PLACE, *_TOPICS, *_TOPIC_DEFAULTS, *_UPKEEP, *_LIMITS, *GROUP_SETTINGS, *TRANSACTION_SETTINGS),
+)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -38,7 +38,8 @@ from ottla.records.batch import CONTROL_BIT, BatchHeader, Buffer, TimestampType,
 from ottla.scheduler import Scheduler
 from ottla.storage.aborted_index import AbortedTransaction
 from ottla.storage.epochs import UNDEFINED_EPOCH, UNDEFINED_OFFSET, EpochStart
-from ottla.storage.log import Appended, Log
+from ottla.storage.log import Log
+from ottla.storage.runs import Appended
 from ottla.storage.segments import LogSlice
 from ottla.storage.sync import SyncJob
 
@@ -91,6 +92,8 @@ class Partition:
         self.acks_all = AcksAll(config.acks_all)
         self._shown_offset = 0
         """Below it everything was visible once, when the page cache was enough for that; it stays so."""
+        self._is_durable = self.acks_all is AcksAll.DISK
+        self._is_stamping = config.timestamp_type is TimestampType.LOG_APPEND_TIME
         self.config = config
         """What the topic's settings come to; `configure` sets it anew when they change."""
         self.watchers = Watchers()
@@ -132,6 +135,8 @@ class Partition:
         self.config = config
         self.log.config = config.log
         before, self.acks_all = self.acks_all, AcksAll(config.acks_all)
+        self._is_durable = self.acks_all is AcksAll.DISK
+        self._is_stamping = config.timestamp_type is TimestampType.LOG_APPEND_TIME
         if before is self.acks_all:
             return
         if before is AcksAll.OS:
@@ -215,7 +220,7 @@ class Partition:
         # What the broker writes for itself must not be refused because somebody has set the system's clock.
         if not (header.attributes & CONTROL_BIT or self.is_internal):
             now_ms = self._clock.now_ms()
-            if config.timestamp_type is TimestampType.LOG_APPEND_TIME:
+            if self._is_stamping:
                 append_time_ms = now_ms
                 stamped = bytearray(batch)
                 restamp_append_time(stamped, timestamp_ms=append_time_ms)
@@ -226,24 +231,53 @@ class Partition:
                     self._check_timestamp(header, now_ms)
         try:
             appended = self.log.append(batch, header, leader_epoch=self.leader_epoch)
-        except DiskFull as error:
-            self._say_full(error)
-            raise PartitionOffline(f"the disk is full, nothing of the batch was kept: {error}") from error
         except (StorageFault, LogClosed) as error:
-            self._go_offline(error)
-            raise PartitionOffline(str(error)) from error
+            raise self._refusal(error) from error
         if not appended.repeated:
-            self._bytes += size
-            self._unsynced.add(self, size)
-            if self.acks_all is not AcksAll.DISK:
-                self._flush_by_policy()
-                self.watchers.wake()
-            elif self.watchers or self._bytes > self._unsynced.bytes_max_per_partition:
-                self.ask_sync()
-            elif not self._sync_asked and not self._sync_timer_set:
-                self._sync_timer_set = True
-                self._scheduler.call_later(UNWATCHED_SYNC_MS, self._sync_by_time)
+            self._note_appended(size)
         return Written(appended, append_time_ms)
+
+    def append_run(self, batches: Sequence[bytes], headers: Sequence[BatchHeader]) -> int | None:
+        """Append several checked plain batches with one write; returns the first one's offset.
+
+        None, and nothing has happened, where they must be appended one by one. As `append` otherwise.
+        """
+        config = self.config
+        if self._offline is not None or self.is_internal or self._is_stamping:
+            return None
+        now_ms = self._clock.now_ms()
+        oldest_ms, newest_ms = now_ms - config.timestamp_before_max_ms, now_ms + config.timestamp_after_max_ms
+        for batch, header in zip(batches, headers, strict=True):
+            if len(batch) > config.max_message_bytes or not oldest_ms <= header.max_timestamp <= newest_ms:
+                return None
+        try:
+            first = self.log.append_run(batches, headers, leader_epoch=self.leader_epoch)
+        except (StorageFault, LogClosed) as error:
+            raise self._refusal(error) from error
+        if first is not None:
+            self._note_appended(sum(map(len, batches)))
+        return first
+
+    def _refusal(self, error: StorageError) -> PartitionOffline:
+        """What a producer is told when the disk fails; the partition goes offline, unless only space is lacking."""
+        if isinstance(error, DiskFull):
+            self._say_full(error)
+            return PartitionOffline(f"the disk is full, nothing of the batch was kept: {error}")
+        self._go_offline(error)
+        return PartitionOffline(str(error))
+
+    def _note_appended(self, size: int) -> None:
+        """So many bytes more: see to it that they are synced, and seen."""
+        self._bytes += size
+        self._unsynced.add(self, size)
+        if not self._is_durable:
+            self._flush_by_policy()
+            self.watchers.wake()
+        elif self.watchers or self._bytes > self._unsynced.bytes_max_per_partition:
+            self.ask_sync()
+        elif not self._sync_asked and not self._sync_timer_set:
+            self._sync_timer_set = True
+            self._scheduler.call_later(UNWATCHED_SYNC_MS, self._sync_by_time)
 
     def _say_full(self, error: DiskFull) -> None:
         """Once, however many producers try again; and again when there was room in between."""

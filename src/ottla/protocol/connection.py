@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterator
 from functools import cache
 from struct import Struct
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from msgspec import Struct as Value
 
@@ -64,6 +64,8 @@ class Request(Value, frozen=True, gc=False):
     header: RequestHeader
     message: Message
     sequence: int
+    body: bytes = b""
+    """All of its bytes, if they are few."""
 
 
 class Response(NamedTuple):
@@ -73,6 +75,21 @@ class Response(NamedTuple):
     api_version: int
     correlation_id: int
     message: Message
+
+
+class Shortcut(Protocol):
+    """Answers requests without their being read."""
+
+    taken: int
+    """How many it has taken and not answered."""
+
+    def take(self, body: bytes) -> bool:
+        """Whether it takes this one."""
+        ...
+
+    def answer(self) -> bytes | None:
+        """The answers to all that it has taken, in order; None, and nothing has happened, if it cannot answer them."""
+        ...
 
 
 class ServerConnection:
@@ -101,8 +118,11 @@ class ServerConnection:
         """Bytes of an unfinished request."""
         return self._frames.bytes_kept
 
-    def receive(self, data: Buffer) -> Iterator[Request]:
+    def receive(self, data: Buffer, shortcut: Shortcut | None = None) -> Iterator[Request | bytes]:
         """The requests that these bytes complete.
+
+        `shortcut` is offered each small one first that comes while nothing is unanswered. What it takes it answers
+        together: those bytes are given in place of requests, and are to be sent as they are.
 
         Take them all before `data` is used for something else. Raises UnsupportedRequest, or ProtocolError for
         bytes that are no request; what came before is out by then. After UnsupportedRequest the bytes behind
@@ -111,10 +131,40 @@ class ServerConnection:
         frames = self._frames
         frames.feed(data)
         try:
-            while (body := frames.next_frame()) is not None:
+            to_read = 0
+            while True:
+                if shortcut is not None and not to_read and self._next_answer == self._next_request:
+                    start = frames.position
+                    self._offer(shortcut)
+                    if shortcut.taken:
+                        taken, answers = shortcut.taken, shortcut.answer()
+                        if answers is not None:
+                            yield answers
+                        else:
+                            # Nothing has happened; they are read one by one.
+                            frames.go_back(start)
+                            to_read = taken
+                body = frames.next_frame()
+                if body is None:
+                    return
+                to_read = max(to_read - 1, 0)
                 yield self._request(body)
         finally:
             frames.release()
+
+    def _offer(self, shortcut: Shortcut) -> None:
+        """Hand over the requests that come next, up to the first that is not taken, or is none."""
+        frames = self._frames
+        while True:
+            position = frames.position
+            try:
+                body = frames.next_frame()
+            except ProtocolError:
+                # It is found again when those before it have been answered.
+                return
+            if type(body) is not bytes or not shortcut.take(body):
+                frames.go_back(position)
+                return
 
     def _request(self, body: bytes | memoryview) -> Request:
         sequence = self._next_request
@@ -129,7 +179,7 @@ class ServerConnection:
             # Kafka does not look, and librdkafka relies on that: it leaves three stray bytes in a Metadata request
             # for all topics.
             message = error.message
-        return Request(header, message, sequence)
+        return Request(header, message, sequence, body if type(body) is bytes else b"")
 
     def respond(self, request: Request, response: Message) -> list[Buffer]:
         """Answer a request; returns the buffers that may be written now."""

@@ -69,6 +69,15 @@ class FrameReader:
         self._position = end
         return view[start:end]
 
+    @property
+    def position(self) -> int:
+        """Where the next frame begins in what was fed."""
+        return self._position
+
+    def go_back(self, position: int) -> None:
+        """Give the frames from there on once more."""
+        self._position = position
+
     def release(self) -> None:
         """Let go of the buffer that was fed, keeping a copy of what has not been taken as a frame."""
         view, self._view = self._view, _NOTHING

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from enum import IntEnum
 from struct import Struct
+from typing import NoReturn
 
 from fastcrc.crc32 import iscsi as crc32c
 from msgspec import Struct as Value
@@ -133,24 +134,33 @@ def peek(buffer: Buffer, position: int = 0) -> BatchHeader:
     if len(buffer) - position < HEADER_SIZE:
         raise TruncatedBatch(f"{len(buffer) - position} bytes are left, a batch header is {HEADER_SIZE}")
     header = BatchHeader(*_read_header(buffer, position))
+    if header.magic != MAGIC or header.length < _LENGTH_MIN or header.last_offset_delta < 0 or header.record_count < 0:
+        _refuse(header)
+    return header
+
+
+def _refuse(header: BatchHeader) -> NoReturn:
     if header.magic != MAGIC:
         raise UnsupportedBatch(f"magic {header.magic}: only record batches of magic {MAGIC} are stored")
     if header.length < _LENGTH_MIN:
         raise InvalidBatch(f"length {header.length} is shorter than a batch header")
-    if header.last_offset_delta < 0 or header.record_count < 0:
-        raise InvalidBatch(
-            f"last offset delta {header.last_offset_delta}, record count {header.record_count}: neither may be negative"
-        )
-    return header
+    raise InvalidBatch(
+        f"last offset delta {header.last_offset_delta}, record count {header.record_count}: neither may be negative"
+    )
 
 
 def check(buffer: Buffer, position: int = 0) -> BatchHeader:
     """The header of a whole batch at `position` whose checksum is right."""
-    header = peek(buffer, position)
-    end = position + header.length + LOG_OVERHEAD
+    if len(buffer) - position < HEADER_SIZE:
+        raise TruncatedBatch(f"{len(buffer) - position} bytes are left, a batch header is {HEADER_SIZE}")
+    header = BatchHeader(*_read_header(buffer, position))
+    length = header.length
+    if header.magic != MAGIC or length < _LENGTH_MIN or header.last_offset_delta < 0 or header.record_count < 0:
+        _refuse(header)
+    end = position + length + LOG_OVERHEAD
     if end > len(buffer):
         raise TruncatedBatch(f"the batch needs {header.size} bytes, {len(buffer) - position} are left")
-    if type(buffer) is memoryview or (type(buffer) is bytes and header.length <= COPIED_BYTES_MAX):
+    if type(buffer) is memoryview or (type(buffer) is bytes and length <= COPIED_BYTES_MAX):
         computed = crc32c(buffer[position + CRC_START : end])
     else:
         computed = crc32c(memoryview(buffer)[position + CRC_START : end])

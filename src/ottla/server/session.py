@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from ottla.broker.caller import Address, Caller
 from ottla.broker.pending import Pending
-from ottla.errors import ProtocolError, RefusedUnanswered
+from ottla.broker.plain_produce import has_plain_shape
+from ottla.errors import ProtocolError, Refusal, RefusedUnanswered
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.connection import Request, ServerConnection
 from ottla.protocol.headers import UnsupportedRequest
+from ottla.protocol.messages.produce import ProduceRequest, ProduceResponse
 from ottla.protocol.schema import Message
 from ottla.protocol.wire import Buffer
 from ottla.server.outbox import Outbox, Part
+from ottla.server.repeats import Repeats
 
 if TYPE_CHECKING:
     from ottla.server.listener import Listener
@@ -42,6 +46,7 @@ class Session(asyncio.BufferedProtocol):
         self._listener = listener
         self._broker = listener.broker
         self._connection = ServerConnection(frame_bytes_max=listener.limits.request_bytes_max)
+        self._repeats = Repeats()
         self._pending: set[Pending] = set()
         self._out: list[Part] = []
         self._received = 0
@@ -95,8 +100,11 @@ class Session(asyncio.BufferedProtocol):
     def _take(self, data: Buffer) -> Buffer | None:
         """Serve requests; returns what to go on with when there may be more that came already."""
         try:
-            for request in self._connection.receive(data):
-                self._serve(request)
+            for request in self._connection.receive(data, self._repeats):
+                if type(request) is bytes:
+                    self._out.append(request)
+                else:
+                    self._serve(request)  # type: ignore[arg-type]
                 if len(self._out) >= OUT_PARTS_MAX:
                     # A megabyte of small requests can ask for gigabytes: the rest is kept, and waits for its turn.
                     return b""
@@ -147,7 +155,24 @@ class Session(asyncio.BufferedProtocol):
             waiting = Request(request.header, _TAKEN, request.sequence)
             response.then(partial(self._complete, waiting, response))
         else:
-            self._out += self._connection.respond(request, response)  # type: ignore[arg-type]
+            answer = self._connection.respond(request, response)  # type: ignore[arg-type]
+            self._out += answer
+            if type(response) is ProduceResponse:
+                self._learn(request, response, answer)
+
+    def _learn(self, request: Request, response: ProduceResponse, answer: Sequence[Buffer]) -> None:
+        """Remember a request whose like may come again."""
+        message = cast(ProduceRequest, request.message)
+        if request.body and has_plain_shape(message):
+            topic = message.topic_data[0]
+            try:
+                if topic.name:
+                    partition = self._broker.services.partitions.by_name(topic.name, topic.partition_data[0].index)
+                else:
+                    partition = self._broker.services.partitions.by_id(topic.topic_id, topic.partition_data[0].index)
+            except Refusal:
+                return
+            self._repeats.learn(request.body, message, partition, response, answer)
 
     def _complete(self, request: Request, pending: Pending, response: Message) -> None:
         """An answer that came later; nobody is there to take it once the connection is lost."""

@@ -8,10 +8,8 @@ may be lost, from the end backwards, and nothing else. The log is synchronous an
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-
-from msgspec import Struct as Value
 
 from ottla.clock import Clock
 from ottla.errors import DiskFull, InvalidBatch, LogClosed, RecordTooLarge, StorageError, StorageFault
@@ -38,25 +36,17 @@ from ottla.storage.disk import Disk
 from ottla.storage.log_config import SEGMENT_BYTES_MAX, LogConfig
 from ottla.storage.producer_replay import aborted_in, producers_at, remove_snapshots, replay_batch
 from ottla.storage.readable_log import ReadableLog
-from ottla.storage.recovery import EPOCHS_FILE, SYNC_FAILED_FILE, Recovery, RecoveryReport
+from ottla.storage.recovery import EPOCHS_FILE, Recovery, RecoveryReport, note_failure
 from ottla.storage.removal import ReleaseJob, RemovalJob, write_log_start
 from ottla.storage.retention import SegmentFacts
-from ottla.storage.rolling import roll_after_ms, roll_is_due
-from ottla.storage.segment import LOOK_FIRST, SNAPSHOT_SUFFIX, Segment, file_name
+from ottla.storage.rolling import look_again, roll_is_due
+from ottla.storage.runs import Appended, plan_run
+from ottla.storage.segment import LOOK_FIRST, SNAPSHOT_SUFFIX, Place, Segment, file_name
 from ottla.storage.segments import Segments
 from ottla.storage.swap import SwapJob
 from ottla.storage.sync import PendingSync, SyncJob, seal_segments
 
 _logger = logging.getLogger(__name__)
-
-
-class Appended(Value, frozen=True, gc=False):
-    """Where a batch stands in the log; both offsets are inclusive."""
-
-    first_offset: int
-    last_offset: int
-    repeated: bool = False
-    """The batch was there already: a retry, answered with the original's offsets."""
 
 
 class Log(ReadableLog):
@@ -145,11 +135,12 @@ class Log(ReadableLog):
                     return Appended(repeated.first_offset, repeated.last_offset, True)
         first = self.end_offset
         last = first + delta
+        parts: tuple[Buffer, ...]
         if length <= COPIED_BYTES_MAX and type(batch) is not memoryview:
-            self._write([prefix(first, length, leader_epoch) + batch[PREFIX_SIZE:]], header, first=first, last=last)
+            parts = (prefix(first, length, leader_epoch) + batch[PREFIX_SIZE:],)
         else:
-            rest = memoryview(batch)[PREFIX_SIZE:]
-            self._write([prefix(first, length, leader_epoch), rest], header, first=first, last=last)
+            parts = (prefix(first, length, leader_epoch), memoryview(batch)[PREFIX_SIZE:])
+        self._write(parts, header, first, last)
         if leader_epoch != self._epoch:
             self._pending.epochs_changed |= self.epochs.assign(leader_epoch, start_offset=first)
             self._epoch = leader_epoch
@@ -172,13 +163,39 @@ class Log(ReadableLog):
             if header.base_offset < self.end_offset:
                 raise InvalidBatch(f"offset {header.base_offset} came, the log ends at {self.end_offset}")
             batch = memoryview(data)[position : position + header.size]
-            self._write([batch], header, first=header.base_offset, last=header.last_offset)
+            self._write((batch,), header, header.base_offset, header.last_offset)
             self._pending.epochs_changed |= self.epochs.assign(header.leader_epoch, start_offset=header.base_offset)
             self._note_aborted(replay_batch(self.producers, header, batch))
             count += 1
         return count
 
-    def _write(self, parts: list[Buffer], header: BatchHeader, *, first: int, last: int) -> None:
+    def append_run(self, batches: Sequence[bytes], headers: Sequence[BatchHeader], *, leader_epoch: int) -> int | None:
+        """Append several checked data batches with one write; returns the first one's offset.
+
+        None, and nothing has changed, where they have to be looked at one by one. As `append` otherwise.
+        """
+        if self._closed:
+            self._require_open()
+        if leader_epoch != self._epoch or self._segments.active.end_offset != self.end_offset:
+            return None
+        active, segment_bytes = self._segments.active, self._config.segment_bytes
+        run = plan_run(batches, headers, active, self.producers, leader_epoch=leader_epoch, segment_bytes=segment_bytes)
+        if run is None:
+            return None
+        self._put(active, (run.data,), run.places)
+        first, self.end_offset = self.end_offset, active.end_offset
+        run.replay(headers, self.producers)
+        return first
+
+    def _put(self, active: Segment, parts: Sequence[Buffer], places: Sequence[Place]) -> None:
+        try:
+            active.append(parts, places)
+        except StorageFault as error:
+            if not isinstance(error, DiskFull):
+                self.fail(error)
+            raise
+
+    def _write(self, parts: tuple[Buffer, ...], header: BatchHeader, first: int, last: int) -> None:
         size = header.length + LOG_OVERHEAD
         newest_ms = header.max_timestamp if header.record_count else NO_TIMESTAMP
         active = self._segments.active
@@ -188,12 +205,7 @@ class Log(ReadableLog):
             or last - active.base_offset > OFFSET_DELTA_MAX
         ):
             active = self._make_room(active, header, first=first, last=last)
-        try:
-            active.append(parts, first=first, last=last, newest_ms=newest_ms, size=size)
-        except StorageFault as error:
-            if not isinstance(error, DiskFull):
-                self.fail(error)
-            raise
+        self._put(active, parts, ((first, last, newest_ms, size),))
         self.end_offset = last + 1
 
     def _note_aborted(self, transaction: AbortedTransaction | None) -> None:
@@ -222,7 +234,7 @@ class Log(ReadableLog):
             base_offset = self.end_offset if last - self.end_offset <= OFFSET_DELTA_MAX else first
             self._roll_to(base_offset)
         active = self._segments.active
-        active.roll_after_ms = roll_after_ms(active, self._config, last_offset=last)
+        look_again(active, self._config, last_offset=last)
         return active
 
     def roll(self) -> None:
@@ -326,11 +338,7 @@ class Log(ReadableLog):
             return
         self._failure = error
         self._closed = True
-        _logger.error("%s is offline: %s", self.directory, error)
-        try:
-            write_atomically(self._disk, f"{self.directory}/{SYNC_FAILED_FILE}", f"{error}\n".encode())
-        except StorageError as second:
-            _logger.error("%s: not even that could be noted: %s", self.directory, second)
+        note_failure(self._disk, self.directory, error)
 
     def _require_open(self) -> None:
         if self._failure is not None:
@@ -342,18 +350,12 @@ class Log(ReadableLog):
         """Make everything durable and leave the mark of a clean stop, so that the next opening reads nothing."""
         if not self._closed:
             self.sync()
-            active = self._segments.active
-            if active.seal is None:
+            if self._segments.active.seal is None:
                 snapshot = producer_snapshot.encode(self.producers.entries)
                 path = f"{self.directory}/{file_name(self.end_offset, SNAPSHOT_SUFFIX)}"
-                seal_segments(
-                    self._disk,
-                    self.directory,
-                    [active],
-                    now_ms=self._clock.now_ms(),
-                    small_files=[(path, snapshot)],
-                    closed=True,
-                )
+                now_ms, files = self._clock.now_ms(), [(path, snapshot)]
+                active = [self._segments.active]
+                seal_segments(self._disk, self.directory, active, now_ms=now_ms, small_files=files, closed=True)
         self._closed = True
         for segment in self._segments:
             segment.release()

@@ -28,7 +28,7 @@ BATCHES_KEPT = 5
 """How many batches per producer are remembered: as many as a client may have in flight."""
 NO_OFFSET = -1
 NO_COORDINATOR_EPOCH = -1
-_SEQUENCE_MAX = 2**31 - 1
+SEQUENCE_MAX = 2**31 - 1
 
 
 class ProducerBatch(NamedTuple):
@@ -41,7 +41,7 @@ class ProducerBatch(NamedTuple):
 
     @property
     def first_sequence(self) -> int:
-        return (self.last_sequence - self.offset_delta) & _SEQUENCE_MAX
+        return (self.last_sequence - self.offset_delta) & SEQUENCE_MAX
 
     @property
     def first_offset(self) -> int:
@@ -134,7 +134,7 @@ class ProducerStates:
         if header.producer_epoch > entry.epoch:
             expected = 0 if entry.epoch != NO_PRODUCER_EPOCH else header.base_sequence
         else:
-            expected = (entry.last_sequence + 1) & _SEQUENCE_MAX
+            expected = (entry.last_sequence + 1) & SEQUENCE_MAX
         if header.base_sequence != expected:
             raise OutOfOrderSequence(
                 f"producer {header.producer_id} epoch {header.producer_epoch}: "

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, field
 
-from ottla.errors import BatchError, InvalidBatch, InvalidTopicLayout
+from ottla.errors import BatchError, InvalidBatch, InvalidTopicLayout, StorageError
 from ottla.records.batch import OFFSET_DELTA_MAX
 from ottla.storage import producer_snapshot, seal, swap
 from ottla.storage.aborted_index import AbortedTransaction
@@ -465,3 +465,12 @@ class Recovery:
 
 
 _SUFFIXES = (*DATA_SUFFIXES, SEAL_SUFFIX)
+
+
+def note_failure(disk: Disk, directory: str, error: StorageError) -> None:
+    """Leave word for the next opening that the page cache may show what the disk lacks."""
+    _logger.error("%s is offline: %s", directory, error)
+    try:
+        write_atomically(disk, f"{directory}/{SYNC_FAILED_FILE}", f"{error}\n".encode())
+    except StorageError as second:
+        _logger.error("%s: not even that could be noted: %s", directory, second)

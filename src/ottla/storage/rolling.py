@@ -30,7 +30,13 @@ def roll_is_due(active: Segment, header: BatchHeader, config: LogConfig, *, last
     return waited_ms > config.segment_ms - _jitter_ms(active, config)
 
 
-def roll_after_ms(active: Segment, config: LogConfig, *, last_offset: int) -> int:
+def look_again(active: Segment, config: LogConfig, *, last_offset: int) -> None:
+    """Let the segment know when the next closer look is due."""
+    active.roll_after_ms = _roll_after_ms(active, config, last_offset=last_offset)
+    active.index_entries_max = config.segment_index_bytes // ENTRY_BYTES
+
+
+def _roll_after_ms(active: Segment, config: LogConfig, *, last_offset: int) -> int:
     """Up to which timestamp batches need no closer look, as long as they fit; `LOOK_FIRST` when each does."""
     began_ms = active.rolling_timestamp_ms()
     offsets_left = OFFSET_DELTA_MAX - (last_offset - active.base_offset)

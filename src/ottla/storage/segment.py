@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from operator import attrgetter
 from struct import Struct
@@ -58,6 +58,10 @@ def parse_name(directory: str, name: str) -> tuple[int, str]:
     return int(digits), dot + rest
 
 
+Place = tuple[int, int, int, int]
+"""Where a batch stands and what it is: its first and last offset, its newest timestamp, its size."""
+
+
 class Segment:
     """The batches from `base_offset` up to, not including, `end_offset`."""
 
@@ -74,6 +78,7 @@ class Segment:
         "created_ms",
         "end_offset",
         "first_timestamp_ms",
+        "index_entries_max",
         "max_timestamp_ms",
         "max_timestamp_offset",
         "roll_after_ms",
@@ -100,6 +105,8 @@ class Segment:
         self.first_timestamp_ms: int | None = None
         self.created_ms = now_ms
         self.seal: Seal | None = None
+        self.index_entries_max = 0
+        """When the index has this many entries, a closer look is due too."""
         self.roll_after_ms = LOOK_FIRST
         """A batch with a timestamp beyond this may need a new segment: see `rolling`."""
 
@@ -186,24 +193,26 @@ class Segment:
 
     # --- writing -----------------------------------------------------------------------------------
 
-    def append(self, parts: list[Buffer], *, first: int, last: int, newest_ms: int, size: int) -> None:
-        """Write one batch, in parts, with the offsets that it was given; `newest_ms` is its newest timestamp."""
+    def append(self, parts: Sequence[Buffer], places: Sequence[Place]) -> None:
+        """Write batches that follow each other, in parts, with the offsets that they were given."""
         file, indexes = self._file or self.file, self._indexes
         assert indexes is not None, "only a segment that was opened for writing grows"
         file.append(parts)
         position = self.size
-        if newest_ms > self.max_timestamp_ms:
-            self.max_timestamp_ms = indexes.max_timestamp_ms = newest_ms
-            self.max_timestamp_offset = indexes.max_timestamp_offset = last
-        if position - indexes.indexed_at > indexes.interval_bytes:
-            indexes.note(position=position, last_offset=last, max_timestamp_ms=newest_ms)
-            # The index may be full now.
-            self.roll_after_ms = LOOK_FIRST
-        if self.first_timestamp_ms is None:
-            self.first_timestamp_ms = newest_ms
-        self.size = position + size
-        self.end_offset = last + 1
-        self._tail = (first, position)
+        for first, last, newest_ms, size in places:
+            if newest_ms > self.max_timestamp_ms:
+                self.max_timestamp_ms = indexes.max_timestamp_ms = newest_ms
+                self.max_timestamp_offset = indexes.max_timestamp_offset = last
+            if position - indexes.indexed_at > indexes.interval_bytes:
+                indexes.note(position=position, last_offset=last, max_timestamp_ms=newest_ms)
+                if len(indexes.offsets) >= self.index_entries_max:
+                    self.roll_after_ms = LOOK_FIRST
+            if self.first_timestamp_ms is None:
+                self.first_timestamp_ms = newest_ms
+            self._tail = (first, position)
+            position += size
+            self.end_offset = last + 1
+        self.size = position
 
     def note_aborted(self, transaction: AbortedTransaction) -> None:
         assert self._indexes is not None

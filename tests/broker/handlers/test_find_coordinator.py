@@ -1,4 +1,4 @@
-"""FindCoordinator: the first question makes the topic that keeps groups, and waits for it."""
+"""FindCoordinator: the first question makes the topic that keeps groups, or transactions, and waits for it."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from tests.broker.handlers.group_requests import commit, fetched
 from tests.broker.stage import Stage
 
 OFFSETS = "__consumer_offsets"
+TRANSACTIONS = "__transaction_state"
 
 
 def find(key_type: int = 0) -> FindCoordinatorRequest:
@@ -29,6 +30,40 @@ def test_the_first_question_makes_the_topic_and_waits_for_it(stage: Stage) -> No
     assert len(image.topic(OFFSETS).partitions) == 50
     configs = image.configs_of_topic(OFFSETS)
     assert (configs["cleanup.policy"], configs["segment.bytes"]) == ("compact", "104857600")
+
+
+def test_the_first_question_about_a_transaction_makes_its_topic_and_no_other(stage: Stage) -> None:
+    request = FindCoordinatorRequest(key_type=1, coordinator_keys=["one", "two/0", ""])
+    sent = stage.send(request)
+    assert not sent.is_answered
+    stage.scheduler.run()
+    told = [(each.key, each.error_code, each.node_id, each.port) for each in sent.response.coordinators]
+    assert told == [(key, ErrorCode.NONE, 1, 9092) for key in ("one", "two/0", "")]
+    image = stage.broker.services.catalog.image
+    assert len(image.topic(TRANSACTIONS).partitions) == 50
+    configs = image.configs_of_topic(TRANSACTIONS)
+    assert (configs["cleanup.policy"], configs["segment.bytes"]) == ("compact", "104857600")
+    assert OFFSETS not in image.topics
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_older_versions_ask_about_one_transaction(stage: Stage, version: int) -> None:
+    response = stage.call(FindCoordinatorRequest(key="id", key_type=1), version)
+    assert (response.error_code, response.node_id, response.port) == (ErrorCode.NONE, 1, 9092)
+
+
+def test_the_topic_of_transactions_is_made_as_the_settings_say() -> None:
+    stage = Stage({"transaction.state.log.num.partitions": "3", "transaction.state.log.segment.bytes": "4096"})
+    stage.call(find(1))
+    image = stage.broker.services.catalog.image
+    assert len(image.topic(TRANSACTIONS).partitions) == 3
+    assert image.configs_of_topic(TRANSACTIONS)["segment.bytes"] == "4096"
+
+
+def test_a_topic_of_transactions_that_cannot_be_made_leaves_no_coordinator() -> None:
+    stage = Stage({"transaction.state.log.replication.factor": "3"})
+    found = stage.call(find(1)).coordinators[0]
+    assert (found.error_code, found.node_id) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1)
 
 
 def test_the_topic_is_made_as_the_settings_say() -> None:
@@ -77,15 +112,16 @@ def test_nobody_waits_for_ever_for_a_disk_that_hangs() -> None:
 @pytest.mark.parametrize(
     ("key_type", "version", "code"),
     [
-        (1, 6, ErrorCode.COORDINATOR_NOT_AVAILABLE),
         (2, 6, ErrorCode.COORDINATOR_NOT_AVAILABLE),
         (2, 5, ErrorCode.INVALID_REQUEST),
         (7, 6, ErrorCode.INVALID_REQUEST),
         (-1, 4, ErrorCode.INVALID_REQUEST),
     ],
-    ids=["transactions", "share groups", "share groups too early", "unknown", "negative"],
+    ids=["share groups", "share groups too early", "unknown", "negative"],
 )
-def test_there_are_coordinators_of_groups_only(stage: Stage, key_type: int, version: int, code: ErrorCode) -> None:
+def test_there_are_coordinators_of_groups_and_transactions_only(
+    stage: Stage, key_type: int, version: int, code: ErrorCode
+) -> None:
     found = stage.call(find(key_type), version).coordinators[0]
     assert (found.key, found.error_code, found.node_id) == ("group", code, -1)
     assert OFFSETS not in stage.broker.services.catalog.image.topics

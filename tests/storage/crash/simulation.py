@@ -21,10 +21,11 @@ from ottla.records.builder import build_batch
 from ottla.records.compression import Codec
 from ottla.records.control import MarkerType, build_marker
 from ottla.storage import compaction
-from ottla.storage.log import Appended, Log
+from ottla.storage.log import Log
 from ottla.storage.log_config import LogConfig
 from ottla.storage.memory_disk import Crash, MemoryDisk, Moment
 from ottla.storage.recovery import SYNC_FAILED_FILE
+from ottla.storage.runs import Appended
 from tests.storage.crash import points
 from tests.storage.crash.checks import check_opened
 from tests.storage.crash.model import Model, StoredBatch

@@ -6,7 +6,8 @@ Version 1 brings subscriptions by pattern, and member ids that the client makes.
 from __future__ import annotations
 
 from ottla.broker.caller import Caller
-from ottla.broker.groups import client_facts, told
+from ottla.broker.coordinator import told
+from ottla.broker.groups import client_facts
 from ottla.broker.pending import Pending
 from ottla.broker.services import Services
 from ottla.coordinators.groups.groups import check_group_id

@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import cast
 
 from ottla.broker.caller import Caller
-from ottla.broker.groups import GroupDecision, told
+from ottla.broker.coordinator import told
+from ottla.broker.groups import GroupDecision
 from ottla.broker.pending import Pending
 from ottla.broker.services import Services
 from ottla.coordinators.groups.listing import DEAD

@@ -1,8 +1,8 @@
-"""FindCoordinator, versions 0-6: which broker looks after a group.
+"""FindCoordinator, versions 0-6: which broker looks after a group or a transactional id.
 
 One key up to version 3, several since 4. With one broker it is always this one; the answer comes when
-`__consumer_offsets` is there, which the first question brings about. Transactions and share groups are not there yet:
-there is no coordinator for them.
+`__consumer_offsets`, or `__transaction_state`, is there, which the first question brings about. Share groups are not
+there yet: there is no coordinator for them.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from functools import partial
 
 from ottla.broker.caller import Caller
 from ottla.broker.pending import Pending
+from ottla.broker.relay import Relay
 from ottla.broker.services import Services
 from ottla.errors import CoordinatorNotAvailable, InvalidRequest, Refusal
 from ottla.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
@@ -34,27 +35,21 @@ def find_coordinator(
         _check(request.key_type, version)
     except Refusal as error:
         return respond(error)
-    found: list[Message] = []
-    pending = Pending()
+    relay = Relay(respond)
 
-    def told(error: Refusal | None) -> None:
-        response = respond(error)
-        if is_waiting:
-            pending.complete(response)
-        else:
-            found.append(response)
+    def ready(error: Refusal | None) -> None:
+        relay.follow(respond(error))
 
-    is_waiting = False
-    services.groups.when_ready(told)
-    is_waiting = True
-    return found[0] if found else pending
+    if request.key_type == TRANSACTION:
+        services.transactions.when_ready(ready)
+    else:
+        services.groups.when_ready(ready)
+    return relay.response()
 
 
 def _check(key_type: int, version: int) -> None:
     if key_type not in (GROUP, TRANSACTION, SHARE) or (key_type == SHARE and version < SHARE_VERSION_MIN):
         raise InvalidRequest(f"there are no coordinators of type {key_type} in version {version}")
-    if key_type == TRANSACTION:
-        raise CoordinatorNotAvailable("transactions are not available on this broker")
     if key_type == SHARE:
         raise CoordinatorNotAvailable("share groups are not available on this broker")
 

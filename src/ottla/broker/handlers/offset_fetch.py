@@ -3,12 +3,12 @@
 Null topics mean all (since 2). A partition without an offset is answered with -1, a group that does not exist as one
 that has committed nothing. Member ids and epochs (since 9) are checked where the group is a consumer group, topic ids
 stand in the place of names since 10. A group that is named twice in a request is answered once, and refused where it is
-named again. There are no transactions yet, so every offset is stable (requireStable, 7).
+named again. Since 7 a client may ask for stable offsets: one that an open transaction may still change is then refused
+with UNSTABLE_OFFSET_COMMIT.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from typing import cast
 
@@ -44,27 +44,28 @@ def offset_fetch(
 ) -> Message | Pending | None:
     if version >= SEVERAL_GROUPS_VERSION_MIN:
         return services.groups.submit_each(
-            _once(request.groups, version),
+            _once(request, version),
             lambda place, error: _refused(request.groups[place], version, error),
             lambda parts: OffsetFetchResponse(groups=[cast(OffsetFetchResponseGroup, part) for part in parts]),
         )
     group = _only_group(request)
     return services.groups.submit_each(
-        [(group.group_id, _asking(group, version))],
+        [(group.group_id, _asking(group, version, require_stable=request.require_stable))],
         lambda place, error: _refused(group, version, error),
         lambda parts: _for_one(cast(OffsetFetchResponseGroup, parts[0])),
     )
 
 
-def _once(groups: Sequence[OffsetFetchRequestGroup], version: int) -> list[tuple[str, GroupDecision]]:
+def _once(request: OffsetFetchRequest, version: int) -> list[tuple[str, GroupDecision]]:
     """A group is answered once, and refused where it is named again.
 
     Kafka answers it as often as it is named, so that a few bytes may ask for gigabytes.
     """
     seen: set[str] = set()
     decisions: list[tuple[str, GroupDecision]] = []
-    for group in groups:
-        decisions.append((group.group_id, _repeated if group.group_id in seen else _asking(group, version)))
+    for group in request.groups:
+        asking = _asking(group, version, require_stable=request.require_stable)
+        decisions.append((group.group_id, _repeated if group.group_id in seen else asking))
         seen.add(group.group_id)
     return decisions
 
@@ -73,8 +74,10 @@ def _repeated(shard: GroupShard, ticket: Ticket, outcome: Outcome, now_ms: int) 
     raise InvalidRequest("a request asks for a group once, with all the partitions that it wants to know of")
 
 
-def _asking(group: OffsetFetchRequestGroup, version: int) -> GroupDecision:
-    return lambda shard, ticket, outcome, now_ms: shard.fetch_offsets(group, version, ticket, outcome, now_ms)
+def _asking(group: OffsetFetchRequestGroup, version: int, *, require_stable: bool) -> GroupDecision:
+    return lambda shard, ticket, outcome, now_ms: shard.fetch_offsets(
+        group, version, ticket, outcome, now_ms, require_stable=require_stable
+    )
 
 
 def _only_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:

@@ -3,27 +3,38 @@
 Each partition gets one batch; the answer for each stands by itself. With acks=all the response waits until
 every batch is on disk, or the timeout has passed. A topic that is missing is made where the broker allows it.
 With acks=0 there is no answer; a refusal closes the connection. Versions 0-2 are announced for old clients' sake
-and refused by closing the connection. Transactions are not
-there yet: a transactional batch is refused.
+and refused by closing the connection.
+
+A transactional batch enters its partition only while its transaction is open. Since version 12 the partition joins the
+transaction by it; before, it must have been added. The first batch of a transaction in a partition therefore waits for
+the coordinator; with acks=0 such a batch may be refused after the connection has gone on, without a word.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from uuid import UUID
 
 from ottla.broker.caller import Caller
 from ottla.broker.pending import Pending
 from ottla.broker.services import Services
+from ottla.broker.transactional_writes import TransactionalWrite
+from ottla.coordinators.transactions.markers import TopicPartition
 from ottla.error_codes import ErrorCode
 from ottla.errors import (
+    ConcurrentTransactions,
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
     InvalidRecord,
     InvalidTimestamp,
     InvalidTopicName,
     InvalidTransactionState,
+    ProducerFenced,
     Refusal,
     RefusedUnanswered,
     TopicNotFound,
+    TransactionAbortable,
     UnsupportedCompression,
 )
 from ottla.metadata.internal_topics import is_internal
@@ -31,18 +42,31 @@ from ottla.metadata.topics import NewTopic
 from ottla.partitions.partition import Partition
 from ottla.partitions.watermarks import AcksAll
 from ottla.protocol.messages.produce import (
+    PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
+    TopicProduceData,
     TopicProduceResponse,
 )
-from ottla.records.batch import CODEC_MASK, HEADER_SIZE, BatchHeader, Buffer, TimestampType, check
+from ottla.records.batch import (
+    CODEC_MASK,
+    HEADER_SIZE,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    Buffer,
+    TimestampType,
+    check,
+)
 from ottla.records.compression import DECOMPRESSED_BYTES_MAX, Codec
 from ottla.records.reader import RECORD_BYTES_MIN, spans, unpack
 
 ACKS_ALL = -1
 ZSTD_VERSION_MIN = 7
+ABORTABLE_VERSION_MIN = 11
+IMPLICIT_VERSION_MIN = 12
 TOPIC_ID_VERSION_MIN = 13
+NOT_AWAITED = -1
 
 
 def produce(
@@ -51,6 +75,8 @@ def produce(
     acks = request.acks
     if acks not in (ACKS_ALL, 0, 1):
         return _refuse_all(request, ErrorCode.INVALID_REQUIRED_ACKS)
+    if request.transactional_id is not None:
+        return _TransactionalRequest(request.transactional_id, request, version, services).respond(request)
     wait = _Wait(services, request.timeout_ms) if acks == ACKS_ALL else None
     partitions = services.partitions
     topics = []
@@ -109,6 +135,8 @@ def _append(partition: Partition, index: int, records: Buffer | None, version: i
         raise InvalidRecord(f"{count} records are said to be in {room} bytes")
     if attributes & ~_PLAIN or count < 1 or partition.config.log.compact or partition.is_internal:
         _check_unusual(partition, records, header, version)
+        if attributes & TRANSACTIONAL_BIT:
+            raise InvalidTransactionState("a transactional batch in a request that names no transactional id")
     written = partition.append(records, header)
     return PartitionProduceResponse(
         index, 0, written.appended.first_offset, written.append_time_ms, partition.log.log_start_offset
@@ -125,8 +153,6 @@ def _check_unusual(partition: Partition, records: Buffer, header: BatchHeader, v
         raise InvalidTopicName("Ottla keeps its own state in this topic; clients may read it, not write to it")
     if header.is_control:
         raise InvalidRecord("control batches are the broker's to write")
-    if header.is_transactional:
-        raise InvalidTransactionState("transactions are not available on this broker")
     if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
         raise InvalidTimestamp("a producer stamps records with CreateTime; LogAppendTime is the broker's to set")
     if header.record_count < 1:
@@ -141,9 +167,158 @@ def _check_unusual(partition: Partition, records: Buffer, header: BatchHeader, v
                 raise InvalidRecord("a compacted topic takes no record without a key")
 
 
-def _refused(index: int, error: Refusal) -> PartitionProduceResponse:
+class _TransactionalRequest:
+    """A request that names a transactional id: its batches may have to wait for the coordinator."""
+
+    __slots__ = ("_acks", "_late", "_services", "_transactional_id", "_version", "_wait", "_writes")
+
+    def __init__(self, transactional_id: str, request: ProduceRequest, version: int, services: Services) -> None:
+        self._transactional_id = transactional_id
+        self._acks = request.acks
+        self._version = version
+        self._services = services
+        self._writes = services.transactional_writes
+        self._wait = _Wait(services, request.timeout_ms)
+        self._late: list[TransactionalWrite] = []
+
+    def respond(self, request: ProduceRequest) -> ProduceResponse | Pending | None:
+        """The response, the promise of one, or None where none is sent."""
+        topics = []
+        for topic in request.topic_data:
+            answers: list[PartitionProduceResponse] = []
+            for data in topic.partition_data:
+                try:
+                    answer = self._take(topic, data, answers)
+                except Refusal as error:
+                    if type(error) is TopicNotFound:
+                        _create(topic.name, self._services)
+                    answer = _refused(data.index, error, _code_of(error, self._version))
+                answers.append(answer)
+            topics.append(TopicProduceResponse(topic.name, topic.topic_id, answers))
+        if not self._acks:
+            self._writes.submit(self._late)
+            _tell_refusals(topics)
+            return None
+        response = self._wait.respond(topics, hurry=self._give_up if self._late else None)
+        self._writes.submit(self._late)
+        return response
+
+    def _take(
+        self, topic: TopicProduceData, data: PartitionProduceData, answers: list[PartitionProduceResponse]
+    ) -> PartitionProduceResponse:
+        """The answer for a batch; it is changed later where the batch has to wait."""
+        index, records = data.index, data.records
+        if self._version >= TOPIC_ID_VERSION_MIN:
+            partition = self._services.partitions.by_id(topic.topic_id, index)
+        else:
+            partition = self._services.partitions.by_name(topic.name, index)
+        header = _checked(partition, records, self._version)
+        assert records is not None
+        place = len(answers)
+        if header.attributes & TRANSACTIONAL_BIT:
+            if header.base_sequence < 0:
+                raise InvalidRecord("a transactional batch without a sequence number")
+            if not self._writes.is_open(partition, header):
+                self._late.append(self._late_write(topic, partition, header, records, answers, place, index=index))
+                return PartitionProduceResponse(index=index)
+            self._writes.require_ongoing(self._transactional_id, partition, header)
+        answer = _written(partition, index, records, header)
+        if self._is_awaited(partition):
+            self._wait.add(partition, answers, place)
+        return answer
+
+    def _is_awaited(self, partition: Partition) -> bool:
+        """Whether the answer waits until the batch is on disk."""
+        if self._acks == ACKS_ALL and partition.acks_all is AcksAll.DISK:
+            return True
+        return self._acks != 0 and partition.config.flush_messages == 1
+
+    # --- batches that wait for the coordinator -----------------------------------------------------------
+
+    def _late_write(
+        self,
+        topic: TopicProduceData,
+        partition: Partition,
+        header: BatchHeader,
+        records: Buffer,
+        answers: list[PartitionProduceResponse],
+        place: int,
+        *,
+        index: int,
+    ) -> TransactionalWrite:
+        name = topic.name
+        if self._version >= TOPIC_ID_VERSION_MIN:
+            name = self._services.catalog.image.topic_by_id(UUID(bytes=topic.topic_id)).name
+        number = self._wait.hold(answers, place) if self._acks else NOT_AWAITED
+
+        def append(records: Buffer) -> None:
+            answers[place] = _written(partition, index, records, header)
+            if self._acks:
+                self._wait.release(number, partition if self._is_awaited(partition) else None)
+
+        def refuse(error: Refusal) -> None:
+            answers[place] = _refused(index, error, _code_of(error, self._version))
+            if self._acks:
+                self._wait.release(number)
+
+        return TransactionalWrite(
+            self._transactional_id,
+            TopicPartition(name, index),
+            partition,
+            header,
+            records,
+            adds=self._version >= IMPLICIT_VERSION_MIN,
+            append=append,
+            refuse=refuse,
+        )
+
+    def _give_up(self) -> None:
+        """The broker stops: what still waits for the coordinator is not waited for. What is appended is."""
+        for write in self._late:
+            write.refuse(CoordinatorNotAvailable("the broker stops"))
+
+
+def _checked(partition: Partition, records: Buffer | None, version: int) -> BatchHeader:
+    """The header of a batch that may be appended, as far as its bytes tell."""
+    if not records:
+        raise InvalidRecord("a produce request without a record batch")
+    header = check(records)
+    room = DECOMPRESSED_BYTES_MAX if header.attributes & CODEC_MASK else len(records) - HEADER_SIZE
+    if header.record_count * RECORD_BYTES_MIN > room:
+        raise InvalidRecord(f"{header.record_count} records are said to be in {room} bytes")
+    is_unusual = header.attributes & ~(_PLAIN | TRANSACTIONAL_BIT) or header.record_count < 1
+    if is_unusual or partition.config.log.compact or partition.is_internal:
+        _check_unusual(partition, records, header, version)
+    return header
+
+
+def _written(partition: Partition, index: int, records: Buffer, header: BatchHeader) -> PartitionProduceResponse:
+    written = partition.append(records, header)
     return PartitionProduceResponse(
-        index=index, error_code=error.code, base_offset=-1, log_start_offset=-1, error_message=str(error)
+        index, 0, written.appended.first_offset, written.append_time_ms, partition.log.log_start_offset
+    )
+
+
+def _code_of(error: Refusal, version: int) -> ErrorCode:
+    """What a producer is told of its coordinator's refusals: errors that it knows what to do about."""
+    if isinstance(error, ProducerFenced):
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if isinstance(error, CoordinatorNotAvailable | CoordinatorLoadInProgress):
+        return ErrorCode.NOT_ENOUGH_REPLICAS
+    if isinstance(error, ConcurrentTransactions) and version < IMPLICIT_VERSION_MIN:
+        return ErrorCode.NOT_ENOUGH_REPLICAS
+    if isinstance(error, TransactionAbortable) and version < ABORTABLE_VERSION_MIN:
+        return ErrorCode.INVALID_TXN_STATE
+    return error.code
+
+
+def _refused(index: int, error: Refusal, code: ErrorCode | None = None) -> PartitionProduceResponse:
+    return PartitionProduceResponse(
+        index=index,
+        error_code=error.code if code is None else code,
+        base_offset=-1,
+        log_start_offset=-1,
+        error_message=str(error),
     )
 
 
@@ -173,7 +348,7 @@ class _Wait:
     def __init__(self, services: Services, timeout_ms: int) -> None:
         self._services = services
         self._timeout_ms = timeout_ms
-        self._waiting: list[tuple[Partition, list[PartitionProduceResponse], int]] = []
+        self._waiting: list[tuple[Partition | None, list[PartitionProduceResponse], int]] = []
         self._open: set[int] = set()
         self._pending: Pending | None = None
         self._topics: Sequence[TopicProduceResponse] = ()
@@ -183,17 +358,32 @@ class _Wait:
         """The answer at `place` counts only once its batch is durable."""
         self._waiting.append((partition, answers, place))
 
-    def respond(self, topics: Sequence[TopicProduceResponse]) -> ProduceResponse | Pending:
-        """The response, or the promise of one."""
+    def hold(self, answers: list[PartitionProduceResponse], place: int) -> int:
+        """The answer at `place` counts only once it is released, by the number that this returns."""
+        self._waiting.append((None, answers, place))
+        return len(self._waiting) - 1
+
+    def release(self, number: int, partition: Partition | None = None) -> None:
+        """The answer is there, and counts: at once, or when what the partition has is durable."""
+        if partition is None:
+            self._settle(number, None)
+        else:
+            partition.when_durable(partition.log.end_offset, partial(self._settle, number))
+
+    def respond(
+        self, topics: Sequence[TopicProduceResponse], *, hurry: Callable[[], None] | None = None
+    ) -> ProduceResponse | Pending:
+        """The response, or the promise of one. What is held is released afterwards."""
         self._topics = topics
         self._open = set(range(len(self._waiting)))
         for number, (partition, _, _) in enumerate(self._waiting):
-            # A retry waits for the original, so it is the end of the log that counts, not the batch's own.
-            partition.when_durable(partition.log.end_offset, partial(self._settle, number))
+            if partition is not None:
+                # A retry waits for the original, so it is the end of the log that counts, not the batch's own.
+                partition.when_durable(partition.log.end_offset, partial(self._settle, number))
         if not self._open:
             return ProduceResponse(responses=topics)
         self._bucket = self._services.deadlines.add(self, self._timeout_ms)
-        self._pending = Pending()
+        self._pending = Pending(on_hurry=hurry)
         return self._pending
 
     def _settle(self, number: int, error: Refusal | None) -> None:

@@ -10,7 +10,7 @@ from ottla.coordinators.outcome import Outcome, Ticket
 from ottla.coordinators.transactions.claims import ApiVersion, ProducerId
 from ottla.coordinators.transactions.markers import WriteMarkers
 from ottla.coordinators.transactions.records import NO_PRODUCER_EPOCH, TransactionStatus
-from ottla.coordinators.transactions.transaction import VERSION_2, Transaction, is_exhausted
+from ottla.coordinators.transactions.transaction import Transaction, is_exhausted
 from ottla.coordinators.transactions.transactions import Transactions
 from ottla.errors import InvalidRequest, InvalidTransactionState, TransactionalIdNotFound
 from ottla.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
@@ -90,10 +90,16 @@ class Ending:
         return found is not None and found.ending is not None and found.markers == order
 
     def time_out(self, transactional_id: str, outcome: Outcome, now_ms: int) -> None:
-        """The transaction has been open for as long as its producer has asked for."""
+        """The transaction has been open for as long as its producer has asked for.
+
+        The producer is not fenced: when it aborts, or initializes itself with the epoch that it has, it gets the next.
+        """
         found = self._transactions.get(transactional_id)
         if found is not None and found.status is TransactionStatus.ONGOING:
-            self._transactions.abort(found, outcome, now_ms, last_producer_epoch=NO_PRODUCER_EPOCH)
+            epoch = found.value.producer_epoch
+            # There may be no next one under this id.
+            is_last = is_exhausted(epoch)
+            self._transactions.abort(found, outcome, now_ms, last_producer_epoch=epoch, fenced=is_last)
 
     def abort(self, transactional_id: str, response: Message, ticket: Ticket, outcome: Outcome, now_ms: int) -> None:
         """An admin's abort: answered when the markers are written. What has been decided is not undone."""
@@ -112,9 +118,12 @@ class Ending:
 
 
 def _is_asked_again(found: Transaction, request: EndTxnRequest) -> bool:
-    """Whether this is the request that ended the last transaction, sent again because its answer was lost."""
+    """Whether this is the request that ended the last transaction, sent again because its answer was lost.
+
+    Or the first that a producer sends after its transaction has timed out: that is ended already, too.
+    """
     value = found.value
-    if value.is_fenced or value.client_transaction_version != VERSION_2 or found.status not in _ENDED_AS:
+    if value.is_fenced or value.last_producer_epoch == NO_PRODUCER_EPOCH or found.status not in _ENDED_AS:
         return False
     if request.producer_epoch != value.last_producer_epoch:
         return False

@@ -125,8 +125,8 @@ class Transaction:
             client_transaction_version=VERSION_2,
         )
 
-    def aborted_by_coordinator(self, now_ms: int, *, last_producer_epoch: int) -> TransactionLogValue:
-        """Decided over its producer's head: whoever goes on with the old epoch is fenced."""
+    def aborted_by_coordinator(self, now_ms: int, *, last_producer_epoch: int, fenced: bool) -> TransactionLogValue:
+        """Decided over its producer's head, which must not go on with the old epoch."""
         value = self.value
         return replace(
             value,
@@ -134,7 +134,7 @@ class Transaction:
             transaction_last_update_timestamp_ms=now_ms,
             producer_epoch=min(value.producer_epoch + 1, EPOCH_MAX),
             last_producer_epoch=last_producer_epoch,
-            is_fenced=True,
+            is_fenced=fenced,
         )
 
     def completed(self, now_ms: int) -> TransactionLogValue:

@@ -115,9 +115,11 @@ class Transactions:
         outcome.cancel_timer((TIMERS, TIMEOUT, transactional_id))
         return found
 
-    def abort(self, found: Transaction, outcome: Outcome, now_ms: int, *, last_producer_epoch: int) -> Transaction:
-        """End an open transaction over its producer's head."""
-        value = found.aborted_by_coordinator(now_ms, last_producer_epoch=last_producer_epoch)
+    def abort(
+        self, found: Transaction, outcome: Outcome, now_ms: int, *, last_producer_epoch: int, fenced: bool = True
+    ) -> Transaction:
+        """End an open transaction over its producer's head. One that is not fenced may go on after it has aborted."""
+        value = found.aborted_by_coordinator(now_ms, last_producer_epoch=last_producer_epoch, fenced=fenced)
         return self.end(found.transactional_id, value, outcome)
 
     # --- waiting -------------------------------------------------------------------------------------

@@ -1,0 +1,164 @@
+"""Produce requests that are like an earlier one of their connection, but for the records: most of a busy producer's.
+
+All that stands before the records is the same bytes again, so it is compared and not read. Those that come together are
+appended with one write, and what the partition says of each is put into a copy of the earlier answer. Only the plainest
+requests are remembered: one partition, acks=1, batches that need no second look. Anything else, and every refusal,
+takes the ordinary way through the codec and the handler, and nothing has happened before it does: there is one set of
+rules, and this is a shorter way to them. Whatever comes to depend on more than a request's bytes (permissions, quotas)
+has to make connections forget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from struct import Struct
+
+from ottla.broker.plain_produce import append_plain, is_plain
+from ottla.errors import Refusal
+from ottla.partitions.partition import Partition
+from ottla.protocol.messages.produce import ProduceRequest, ProduceResponse
+from ottla.protocol.wire import Buffer
+from ottla.records.batch import HEADER_SIZE, NO_TIMESTAMP
+
+SHAPES_MAX = 128
+"""How many different heads one connection is remembered by."""
+FLEXIBLE_VERSION_MIN = 9
+
+_VERSION_AT, _ID_AT, _ID_END = 3, 4, 8
+"""Where a request's version stands, and its number: behind its API."""
+_TAGS = b"\0\0\0"
+"""No tagged fields for the partition, the topic and the request."""
+_LENGTH_BYTES = 4
+_SIZE_BYTES = 4
+_OFFSETS = Struct(">qqq")
+_OFFSETS_BYTES = _OFFSETS.size
+_pack_offsets = _OFFSETS.pack
+_pack_size = Struct(">i").pack
+
+
+class _Shape:
+    """One head, and the answer around the offsets."""
+
+    __slots__ = ("after", "before", "head", "is_flexible", "partition", "start")
+
+    def __init__(self, start: bytes, head: bytes, partition: Partition, *, before: bytes, after: bytes) -> None:
+        self.start = start
+        """The request's API and version."""
+        self.head = head
+        """What stands between its number and its records."""
+        self.is_flexible = start[_VERSION_AT] >= FLEXIBLE_VERSION_MIN
+        self.partition = partition
+        self.before = before
+        self.after = after
+
+
+class Repeats:
+    """What one connection has sent before."""
+
+    __slots__ = ("_batches", "_end", "_ids", "_shape", "_shapes", "_size", "taken")
+
+    def __init__(self) -> None:
+        self._end = 0
+        """Where the heads end: they all have one length."""
+        self._size = b""
+        """The size of the answers, as it stands before them: they all have one, too."""
+        self._shapes: dict[bytes, _Shape] = {}
+        self._shape: _Shape | None = None
+        """That of the requests which have been taken."""
+        self._batches: list[bytes] = []
+        self._ids: list[bytes] = []
+        self.taken = 0
+
+    def take(self, body: bytes) -> bool:
+        """Take a request that is like an earlier one, and like those that have been taken already."""
+        at, shape = self._end, self._shape
+        if len(body) < at + HEADER_SIZE:
+            return False
+        if shape is None or not body.startswith(shape.head, _ID_END):
+            shape = self._shapes.get(body[_ID_END:at])
+            if shape is None or self.taken:
+                return False
+            self._shape = shape
+        if not body.startswith(shape.start):
+            return False
+        # The length of the records: four bytes, or up to three of seven bits and one more than the length itself.
+        if shape.is_flexible:
+            size = body[at]
+            at += 1
+            if size >= 0x80:
+                size = size & 0x7F | body[at] << 7
+                at += 1
+                if size >= 0x4000:
+                    size = size & 0x3FFF | body[at] << 14
+                    at += 1
+            if at + size + 2 != len(body) or not body.endswith(_TAGS):
+                return False
+            self._batches.append(body[at:-3])
+        else:
+            at += _LENGTH_BYTES
+            if int.from_bytes(body[at - _LENGTH_BYTES : at]) != len(body) - at:
+                return False
+            self._batches.append(body[at:])
+        self._ids.append(body[_ID_AT:_ID_END])
+        self.taken += 1
+        return True
+
+    def answer(self) -> bytes | None:
+        """The whole answers to what was taken; None, and nothing has happened, if the requests must be read."""
+        shape, batches, ids = self._shape, self._batches, self._ids
+        assert shape is not None
+        self._batches, self._ids, self.taken = [], [], 0
+        partition = shape.partition
+        try:
+            offsets = append_plain(partition, batches)
+        except Refusal:
+            # It is found again on the ordinary way, which knows how to say it.
+            return None
+        if offsets is None:
+            return None
+        size, before, after, log_start_offset = self._size, shape.before, shape.after, partition.log.log_start_offset
+        parts: list[bytes] = []
+        for number, offset in zip(ids, offsets, strict=True):
+            parts += (size, number, before, _pack_offsets(offset, NO_TIMESTAMP, log_start_offset), after)
+        return b"".join(parts)
+
+    def learn(
+        self,
+        body: bytes,
+        request: ProduceRequest,
+        partition: Partition,
+        response: ProduceResponse,
+        answer: Sequence[Buffer],
+    ) -> None:
+        """Remember a request that has been served the ordinary way, if it is of the plain kind."""
+        records = request.topic_data[0].partition_data[0].records
+        said = response.responses[0].partition_responses[0]
+        if said.error_code or len(answer) != 1 or not is_plain(request, partition):
+            return
+        assert records is not None, "a batch was appended"
+        if body[_VERSION_AT] < FLEXIBLE_VERSION_MIN:
+            start = len(body) - len(records)
+            end = start - _LENGTH_BYTES
+        else:
+            start = len(body) - len(records) - len(_TAGS)
+            end = start - _varint_bytes(len(records) + 1)
+        if body[start : start + len(records)] != records:
+            # Something else follows them: tagged fields, or what does not belong there.
+            return
+        offsets = _pack_offsets(said.base_offset, said.log_append_time_ms, said.log_start_offset)
+        parts = bytes(answer[0])[_SIZE_BYTES + _ID_END - _ID_AT :].split(offsets)
+        if len(parts) != 2:
+            # Old versions do not tell all three of them.
+            return
+        before, after = parts
+        size = _pack_size(_ID_END - _ID_AT + len(before) + _OFFSETS_BYTES + len(after))
+        if end != self._end or size != self._size or len(self._shapes) >= SHAPES_MAX:
+            self._shapes.clear()
+            self._shape = None
+            self._end, self._size = end, size
+        head = body[_ID_END:end]
+        self._shapes[head] = _Shape(body[:_ID_AT], head, partition, before=before, after=after)
+
+
+def _varint_bytes(value: int) -> int:
+    return 1 if value < 0x80 else 2 if value < 0x4000 else 3
