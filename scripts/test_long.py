@@ -27,10 +27,16 @@ COUNTS = {
     "FUZZ_CASES": "1000000",
     "GROUP_SEEDS": "3000",
     "HYPOTHESIS_PROFILE": "long",
+    "INTERLEAVINGS": "40",
     "KILL_ROUNDS": "50",
+    "LATE_ROUNDS": "1000",
     "POWER_SEEDS": "1500",
+    "RACE_ROUNDS": "20",
+    "RACE_TRANSACTIONS": "100",
     "RANDOM_REQUESTS": "200",
+    "REPEAT_SEEDS": "1000",
     "SERVER_FUZZ_CONNECTIONS": "20000",
+    "TRANSACTION_SEEDS": "3000",
 }
 PEERS = ("kio", "confluent-kafka", "kafka-python", "aiokafka", "pyarrow", "hypothesis", "pytest")
 
