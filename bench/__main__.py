@@ -1,6 +1,6 @@
 """Prints, in one run, how many times as fast as others the foundation and the broker are.
 
-python -m bench                 every row, under a minute
+python -m bench                 every row, a minute or two
 python -m bench codec append    only these parts
 python -m bench --write         also writes docs/benchmarks/foundation.md
 """
@@ -13,16 +13,21 @@ from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench import append, building, codec, columns, fetching, in_process, network, page
+from bench import append, building, codec, columns, fetching, in_process, network, page, transactions
 from bench.turns import Comparison, Row, compare
 from ottla.records import kernel
 from scripts import machine
 
-RUNNING = {"network": network.comparisons, "fetching": fetching.comparisons, "in-process": in_process.comparisons}
+RUNNING = {
+    "network": network.comparisons,
+    "fetching": fetching.comparisons,
+    "in-process": in_process.comparisons,
+    "transactions": transactions.comparisons,
+}
 """Parts that need something to run while they are measured."""
 PARTS = {"codec": codec.comparisons, "columns": columns.comparisons, "building": building.comparisons}
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "benchmarks" / "foundation.md"
-PEERS = ("kio", "kafka-python", "aiokafka", "pyarrow", "msgspec", "fastcrc")
+PEERS = ("kio", "kafka-python", "aiokafka", "pyarrow", "msgspec", "fastcrc", "confluent-kafka")
 
 
 def main() -> int:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ottla.client.blocking.client import Client as Client
     from ottla.client.blocking.client import connect as connect
     from ottla.client.blocking.consumer import Consumer as Consumer
+    from ottla.client.blocking.processing import Processor as Processor
     from ottla.client.blocking.producer import Producer as Producer
     from ottla.client.client import AsyncClient as AsyncClient
     from ottla.client.client import connect_async as connect_async
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from ottla.client.errors import BufferFull as BufferFull
     from ottla.client.errors import ClientClosed as ClientClosed
     from ottla.client.errors import CommitFailed as CommitFailed
+    from ottla.client.errors import CommitUncertain as CommitUncertain
     from ottla.client.errors import ConcurrentUse as ConcurrentUse
     from ottla.client.errors import DeliveryTimedOut as DeliveryTimedOut
     from ottla.client.errors import InvalidGroupName as InvalidGroupName
@@ -30,13 +32,17 @@ if TYPE_CHECKING:
     from ottla.client.errors import NoCommittedOffset as NoCommittedOffset
     from ottla.client.errors import NoGroup as NoGroup
     from ottla.client.errors import PartlySent as PartlySent
+    from ottla.client.errors import ProducerFenced as ProducerFenced
     from ottla.client.errors import RequestTimedOut as RequestTimedOut
+    from ottla.client.errors import TransactionFailed as TransactionFailed
     from ottla.client.errors import UnsupportedVersion as UnsupportedVersion
+    from ottla.client.processing import AsyncProcessor as AsyncProcessor
     from ottla.client.producer import AsyncProducer as AsyncProducer
     from ottla.client.values import NO_OFFSET as NO_OFFSET
     from ottla.client.values import Committed as Committed
     from ottla.client.values import NewRecord as NewRecord
     from ottla.client.values import OffsetSpec as OffsetSpec
+    from ottla.client.values import OpenTransaction as OpenTransaction
     from ottla.client.values import Record as Record
     from ottla.client.values import RecordPosition as RecordPosition
     from ottla.client.values import TopicPartition as TopicPartition
@@ -48,6 +54,7 @@ if TYPE_CHECKING:
     from ottla.errors import InvalidRecord as InvalidRecord
     from ottla.errors import InvalidReplicationFactor as InvalidReplicationFactor
     from ottla.errors import InvalidTopicName as InvalidTopicName
+    from ottla.errors import InvalidTransactionState as InvalidTransactionState
     from ottla.errors import OffsetOutOfRange as OffsetOutOfRange
     from ottla.errors import OttlaError as OttlaError
     from ottla.errors import PartitionNotFound as PartitionNotFound
@@ -61,10 +68,12 @@ __version__ = "0.1.0.dev0"
 _HOMES = {
     "ottla.client.blocking.client": ("Client", "connect"),
     "ottla.client.blocking.producer": ("Producer",),
+    "ottla.client.blocking.processing": ("Processor",),
     "ottla.client.blocking.consumer": ("Consumer",),
     "ottla.client.blocking.admin": ("Admin",),
     "ottla.client.client": ("AsyncClient", "connect_async"),
     "ottla.client.producer": ("AsyncProducer",),
+    "ottla.client.processing": ("AsyncProcessor",),
     "ottla.client.consumer": ("AsyncConsumer",),
     "ottla.client.admin": ("AsyncAdmin",),
     "ottla.client.values": (
@@ -72,6 +81,7 @@ _HOMES = {
         "Committed",
         "NewRecord",
         "OffsetSpec",
+        "OpenTransaction",
         "Record",
         "RecordPosition",
         "TopicPartition",
@@ -80,6 +90,7 @@ _HOMES = {
         "BufferFull",
         "ClientClosed",
         "CommitFailed",
+        "CommitUncertain",
         "ConcurrentUse",
         "DeliveryTimedOut",
         "InvalidGroupName",
@@ -89,7 +100,9 @@ _HOMES = {
         "NoCommittedOffset",
         "NoGroup",
         "PartlySent",
+        "ProducerFenced",
         "RequestTimedOut",
+        "TransactionFailed",
         "UnsupportedVersion",
     ),
     "ottla.errors": (
@@ -98,6 +111,7 @@ _HOMES = {
         "InvalidRecord",
         "InvalidReplicationFactor",
         "InvalidTopicName",
+        "InvalidTransactionState",
         "OffsetOutOfRange",
         "OttlaError",
         "PartitionNotFound",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.cli.moments import AtOffset, AtTime, Beginning, End, Last, Moment, parse_moment
+from ottla.cli.moments import AtOffset, AtTime, Beginning, End, Last, Moment, parse_duration_ms, parse_moment
 
 NOW_MS = 1_700_000_000_000
 
@@ -51,3 +51,16 @@ def test_a_text_that_means_nothing_is_refused_with_what_can_be_written(text: str
 def test_a_time_before_1970_is_refused() -> None:
     with pytest.raises(ValueError, match="before 1970"):
         parse_moment("1969-12-31T23:59:59Z", now_ms=NOW_MS)
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds"), [("0ms", 0), ("250ms", 250), ("90s", 90_000), ("10m", 600_000), ("1w", 604_800_000)]
+)
+def test_a_length_of_time_is_a_number_and_a_unit(text: str, milliseconds: int) -> None:
+    assert parse_duration_ms(text) == milliseconds
+
+
+@pytest.mark.parametrize("text", ["", "10", "m", "-10m", "1.5h", "10 m", "soon"])
+def test_what_is_no_length_of_time_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="no length of time"):
+        parse_duration_ms(text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -27,13 +27,17 @@ auto.create.topics.enable=false
 
 
 @contextmanager
-def kafka_server(tools: Tools, root: Path, settings: str = "") -> Iterator[str]:
-    """The address of a broker that runs until the block ends; `settings` are further lines of its properties."""
+def kafka_server(tools: Tools, root: Path, settings: str = "", features: Sequence[str] = ()) -> Iterator[str]:
+    """The address of a broker that runs until the block ends.
+
+    `settings` are further lines of its properties, `features` levels (`name=level`) that differ from the release's own.
+    """
     broker, controller = _free_ports()
     server = root / "server.properties"
     text = SERVER.format(broker=broker, controller=controller, directory=root / "data")
     server.write_text(text + settings, encoding="utf-8")
-    tools.run("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(server))
+    levels = [word for level in features for word in ("--feature", level)]
+    tools.run("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(server), *levels)
     output = root / "server.log"
     with tools.background("kafka.Kafka", str(server), output=output) as process:
         never = threading.Event()

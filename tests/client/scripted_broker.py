@@ -13,7 +13,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from ottla.client.errors import NetworkException
+from ottla.client.errors import NetworkException, Unreachable
 from ottla.client.settings import Address
 from ottla.client.transport import Call, Reply
 from ottla.clock import ManualClock
@@ -22,7 +22,7 @@ from ottla.errors import OttlaError
 from ottla.protocol.api_keys import APIS, ApiKey
 from ottla.protocol.codec import decode, encode_bytes
 from ottla.protocol.messages import request_class, response_class
-from ottla.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
+from ottla.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse, FinalizedFeatureKey
 from ottla.protocol.messages.fetch import (
     AbortedTransaction,
     FetchableTopicResponse,
@@ -56,6 +56,7 @@ from ottla.records.builder import build_batch
 from ottla.records.packing import RecordTuple
 from ottla.records.reader import Record, read_batch
 from tests.client.scripted_admin import answer_admin
+from tests.client.scripted_transactions import ScriptedTransactions
 
 Fault = Callable[[Call, Callable[[], Reply]], Reply]
 """Given a call and the way to carry it out, decides what comes back."""
@@ -124,6 +125,9 @@ class ScriptedCluster:
         self.down: set[int] = set()
         self.sleeps_ms: list[int] = []
         self.next_producer_id = 1000
+        self.transactions = ScriptedTransactions(self)
+        self.transaction_version = 2
+        """The level of the feature; 0 is not told of."""
         self._ids = itertools.count(1)
         self._events: list[tuple[int, int, Callable[[], object]]] = []
         self._order = itertools.count()
@@ -176,7 +180,7 @@ class ScriptedCluster:
         self.calls.append(call)
         node = next((node for node, address in self.nodes.items() if address == call.address), None)
         if node is None or node in self.down:
-            raise NetworkException(f"{call.address}: connection refused")
+            raise Unreachable(f"{call.address}: connection refused")
         faults = self.faults[call.api_key]
         if faults:
             return faults.popleft()(call, lambda: self._carry_out(node, call))
@@ -198,11 +202,14 @@ class ScriptedCluster:
         if isinstance(message, MetadataRequest):
             return self._metadata(message)
         if isinstance(message, ProduceRequest):
-            return self._produce(node, message)
+            return self._produce(node, message, call.version)
         if isinstance(message, FetchRequest):
             return self._fetch(node, message)
         if isinstance(message, ListOffsetsRequest):
             return self._list_offsets(node, message)
+        about_transactions = self.transactions.answer(call.api_key, call.version, message)
+        if about_transactions is not None:
+            return about_transactions
         if call.api_key is ApiKey.INIT_PRODUCER_ID:
             self.next_producer_id += 1
             return InitProducerIdResponse(producer_id=self.next_producer_id, producer_epoch=0)
@@ -214,7 +221,11 @@ class ScriptedCluster:
             ApiVersion(api_key=key, min_version=low, max_version=high) for key, (low, high) in self.versions.items()
         ]
         code = ErrorCode.NONE if first <= version <= last else ErrorCode.UNSUPPORTED_VERSION
-        return ApiVersionsResponse(error_code=code, api_keys=keys)
+        level = self.transaction_version
+        features = [FinalizedFeatureKey(name="transaction.version", max_version_level=level, min_version_level=level)]
+        return ApiVersionsResponse(
+            error_code=code, api_keys=keys, finalized_features_epoch=1, finalized_features=features if level else ()
+        )
 
     def _metadata(self, request: MetadataRequest) -> MetadataResponse:
         asked = list(self.topics) if request.topics is None else [topic.name or "" for topic in request.topics]
@@ -252,12 +263,16 @@ class ScriptedCluster:
             ],
         )
 
+    def _name(self, name: str, topic_id: bytes) -> str:
+        if name or not any(topic_id):
+            return name
+        return next((known for known, topic in self.topics.items() if topic.topic_id == topic_id), "")
+
     def find(self, node: int, name: str, topic_id: bytes, number: int) -> tuple[Partition | None, ErrorCode]:
         """A partition that this node leads, or why not."""
+        name = self._name(name, topic_id)
         if not name and any(topic_id):
-            name = next((known for known, topic in self.topics.items() if topic.topic_id == topic_id), "")
-            if not name:
-                return None, ErrorCode.UNKNOWN_TOPIC_ID
+            return None, ErrorCode.UNKNOWN_TOPIC_ID
         topic = self.topics.get(name)
         if topic is None or not 0 <= number < len(topic.partitions):
             return None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -266,15 +281,19 @@ class ScriptedCluster:
             return None, ErrorCode.NOT_LEADER_OR_FOLLOWER
         return partition, ErrorCode.NONE
 
-    def _produce(self, node: int, request: ProduceRequest) -> ProduceResponse:
+    def _produce(self, node: int, request: ProduceRequest, version: int) -> ProduceResponse:
         responses = []
         for topic in request.topic_data:
             answers = []
             for data in topic.partition_data:
                 partition, code = self.find(node, topic.name, topic.topic_id, data.index)
                 offset = -1
-                if partition is not None:
-                    code, offset = self._append(partition, bytearray(data.records or b""))
+                batch = bytearray(data.records or b"")
+                if partition is not None and peek(batch).is_transactional:
+                    key = (self._name(topic.name, topic.topic_id), data.index)
+                    code = self.transactions.check(request.transactional_id, key, peek(batch), version)
+                if partition is not None and not code:
+                    code, offset = self._append(partition, batch)
                 answers.append(PartitionProduceResponse(index=data.index, error_code=code, base_offset=offset))
             responses.append(
                 TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)

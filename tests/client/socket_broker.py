@@ -42,6 +42,7 @@ class _Session(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         assert self.transport is not None
         for request in self._connection.receive(data):
+            assert isinstance(request, Request), "without a shortcut there are requests only"
             self._broker.requests.append(request)
             if self._broker.mischief(self, request):
                 continue

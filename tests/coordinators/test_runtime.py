@@ -307,3 +307,70 @@ def test_every_shard_can_be_asked_at_once() -> None:
         lambda ledger, ticket, outcome, now_ms: outcome.reply(ticket, HeartbeatResponse()), replies
     )
     assert (count, len(replies.all)) == (3, 3)
+
+
+# --- looking, and telling one ------------------------------------------------------------------------------
+
+
+def answer(ledger: Ledger, ticket: Ticket, outcome: Outcome, now_ms: int) -> None:
+    outcome.reply(ticket, HeartbeatResponse(throttle_time_ms=len(ledger.amounts)))
+
+
+def test_a_shard_can_be_asked_by_its_number() -> None:
+    stage = Stage(shards=3)
+    stage.put("a", 5)
+    stage.scheduler.run()
+    own, other, none = Replies(), Replies(), Replies()
+    index = stage.runtime.index_of("a")
+    stage.runtime.submit_to(index, answer, own)
+    stage.runtime.submit_to((index + 1) % 3, answer, other)
+    stage.runtime.submit_to(3, answer, none)
+    assert (own.amount, other.amount) == (1, 0)
+    assert none.refusal is CoordinatorNotAvailable
+
+
+def test_one_shard_can_be_told_something() -> None:
+    stage = Stage(shards=3)
+    stage.runtime.tell_shard_of("a", lambda ledger, outcome, now_ms: ledger.parked.append(7))
+    assert [ledger.parked for ledger in stage.runtime.machines()].count([7]) == 1
+    assert stage.runtime.machine_of("a").parked == [7]
+
+
+def test_a_shard_that_is_not_there_is_told_nothing() -> None:
+    stage = Stage()
+    stage.runtime.drop("gone")
+    stage.runtime.tell_shard_of("a", lambda ledger, outcome, now_ms: ledger.parked.append(7))
+    assert not stage.runtime.is_started
+
+
+def test_whoever_looks_at_a_state_that_has_not_been_read_yet_has_it_read() -> None:
+    stage = Stage()
+    stage.put("a", 5)
+    stage.scheduler.run()
+    stage.start(settled=False)
+    assert stage.runtime.machine_of("a").amounts == {"a": 5}
+
+
+def test_a_state_that_is_being_read_back_cannot_be_looked_at() -> None:
+    stage = Stage(shards=2)
+    for number in range(5_000):
+        stage.put(f"name {number}", 1)
+    stage.scheduler.run()
+    stage.start(settled=False)
+    with pytest.raises(CoordinatorLoadInProgress):
+        stage.runtime.machine_of("a")
+    with pytest.raises(CoordinatorLoadInProgress):
+        stage.runtime.all_machines()
+    stage.scheduler.run()
+    assert sum(len(ledger.amounts) for ledger in stage.runtime.all_machines()) == 5_000
+
+
+def test_where_there_is_no_coordinator_there_is_nothing_to_look_at() -> None:
+    stage = Stage()
+    stage.runtime.drop("gone")
+    with pytest.raises(CoordinatorNotAvailable):
+        stage.runtime.machine_of("a")
+    assert stage.runtime.all_machines() == []
+    replies = Replies()
+    stage.runtime.submit_to(0, answer, replies)
+    assert replies.refusal is CoordinatorNotAvailable

@@ -1,7 +1,7 @@
 """Two hundred random messages of every API and version, against three other codecs.
 
 The plain encoder beside this file checks everything, also what the others cannot express; kio knows every
-API and version; kafka-python most of them.
+API and version of Kafka's; kafka-python most of them. APIs of our own are known to the plain encoder only.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.api_keys import ApiKey, is_private
 from ottla.protocol.codec import decode, encode_bytes
 from ottla.protocol.messages import MESSAGES, request_class, response_class
 from ottla.protocol.schema import Message, fields_of
@@ -108,6 +108,8 @@ def test_what_was_written_reads_back_equal(sample: Sample) -> None:
 
 def test_kio_writes_and_reads_the_same_bytes(sample: Sample) -> None:
     case = sample.case
+    if is_private(case.key):
+        pytest.skip("an API of our own")
     kio = KioOracle(case.key, case.message, case.version, is_request=case.is_request)
     for message in sample.messages:
         # Without unknown tagged fields: kio can neither write nor read them (it raises KeyError).

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ottla.protocol.api_keys import APIS, ApiKey
+from ottla.protocol.api_keys import APIS, PRIVATE_KEY_MIN, ApiKey, is_private
 from ottla.protocol.messages import MESSAGES, request_class, response_class
 from ottla.protocol.messages.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from ottla.protocol.schema import Field, Kind, Message, fields_of
@@ -20,7 +20,7 @@ from tests.peers.kafka import KAFKA_VERSION
 UNSTABLE = {"InitProducerIdRequest": 6, "InitProducerIdResponse": 6}
 """Versions that Kafka defines but does not announce, and that we leave out."""
 
-_API_MESSAGES = [each(key) for key in MESSAGES for each in (request_class, response_class)]
+_API_MESSAGES = [each(key) for key in MESSAGES if not is_private(key) for each in (request_class, response_class)]
 _ALL = [*_API_MESSAGES, ConsumerProtocolAssignment, ConsumerProtocolSubscription]
 _EMPTY: dict[str, Any] = {"string": "", "bytes": b"", "bool": False, "float64": 0.0, "uuid": bytes(16)}
 
@@ -150,8 +150,15 @@ def test_the_versions_are_kafkas(message: type[Message], kafka_jars: Path) -> No
 
 
 @pytest.mark.peers
-@pytest.mark.parametrize("key", APIS, ids=lambda key: key.name)
+@pytest.mark.parametrize("key", [key for key in APIS if not is_private(key)], ids=lambda key: key.name)
 def test_the_table_of_apis_is_kafkas(key: ApiKey, kafka_jars: Path) -> None:
     matching = [each for each in _definitions(kafka_jars).values() if each.get("apiKey") == key]
     requests = [each for each in matching if each["type"] == "request"]
     assert [_snake(each["name"].removesuffix("Request")).upper() for each in requests] == [key.name]
+
+
+@pytest.mark.peers
+def test_kafka_has_no_api_of_the_numbers_that_are_our_own(kafka_jars: Path) -> None:
+    numbers = {each["apiKey"] for each in _definitions(kafka_jars).values() if "apiKey" in each}
+    assert numbers
+    assert not [number for number in numbers if number >= PRIVATE_KEY_MIN]

@@ -1,7 +1,8 @@
-"""How a command reaches its server."""
+"""How a command reaches its server, and how much of it a command sees."""
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,6 +12,14 @@ if TYPE_CHECKING:
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 CLIENT_ID = "ottla-cli"
+
+
+class Isolation(StrEnum):
+    """Whether records of transactions that are not committed are read."""
+
+    READ_UNCOMMITTED = "read_uncommitted"
+    READ_COMMITTED = "read_committed"
+
 
 Bootstrap = Annotated[
     str,

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ottla.cli.connection import DEFAULT_BOOTSTRAP, Bootstrap, connected
+from ottla.cli.connection import DEFAULT_BOOTSTRAP, Bootstrap, Isolation, connected
 from ottla.cli.failures import MISUSED, CommandFailed
 from ottla.cli.moments import AtOffset, AtTime, End, Last, Moment, parse_moment
 from ottla.cli.output import write_bytes
@@ -39,13 +38,6 @@ POLL_MS = 500
 POLL_RECORDS_MAX = 5_000
 STALLED_MS = 30_000
 """How long a read up to the end waits for records that must be there."""
-
-
-class Isolation(StrEnum):
-    """Whether records of transactions that are not committed are read."""
-
-    READ_UNCOMMITTED = "read_uncommitted"
-    READ_COMMITTED = "read_committed"
 
 
 Show = Callable[["Record"], bytes]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ottla.cli.connection import DEFAULT_BOOTSTRAP, Bootstrap, connected
+from ottla.cli.connection import DEFAULT_BOOTSTRAP, Bootstrap, Isolation, connected
 from ottla.cli.failures import FAILED, MISUSED, CommandFailed, explained, tell
 from ottla.cli.group_resets import parse_plan, parse_target, partitions_in, planned
 from ottla.cli.moments import Moment
@@ -31,6 +31,7 @@ _DESCRIBE_EXAMPLES = """\b
 Examples:
   ottla groups describe billing
   ottla groups describe billing --members
+  ottla groups describe billing --isolation read_committed
   ottla groups describe billing --json | jq '.[0].lag'
 """
 _RESET_EXAMPLES = """\b
@@ -85,13 +86,17 @@ def list_(
 def describe(
     groups: Groups,
     members: Annotated[bool, typer.Option("--members", help="Show the members instead of the partitions.")] = False,
+    isolation: Annotated[
+        Isolation,
+        typer.Option("--isolation", help="read_committed: a partition ends where the first open transaction begins."),
+    ] = Isolation.READ_UNCOMMITTED,
     as_json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """Show how far groups are: position, end and lag of every partition, and who reads it."""
     found: list[dict[str, Any]] = []
     with connected(bootstrap) as client, client.admin() as admin:
-        failures = _each(groups, lambda name: found.append(_described(admin, name)))
+        failures = _each(groups, lambda name: found.append(_described(admin, name, isolation)))
     if as_json:
         write_json(found)
     elif found and members:
@@ -212,12 +217,12 @@ def _end(code: int) -> None:
         raise typer.Exit(code)
 
 
-def _described(admin: Admin, name: str) -> dict[str, Any]:
+def _described(admin: Admin, name: str, isolation: Isolation) -> dict[str, Any]:
     group = admin.describe_group(name)
     if group is None:
         raise CommandFailed(f"there is no group {name}")
     readers = {key: member for member in group.members for key in member.partitions}
-    lags = admin.group_lag(name)
+    lags = admin.group_lag(name, isolation=isolation.value)
     known = [one.lag for one in lags.values() if one.lag is not None]
     return {
         "name": group.group,

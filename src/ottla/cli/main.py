@@ -16,7 +16,7 @@ import typer
 from typer.core import TyperGroup
 
 from ottla import __version__
-from ottla.cli import cluster, config, configs, consume, groups, produce, serve, topics
+from ottla.cli import cluster, config, configs, consume, groups, produce, serve, topics, transactions
 from ottla.cli.failures import CommandFailed, hush_standard_output, report
 from ottla.errors import OttlaError
 
@@ -58,6 +58,7 @@ app.command("consume", epilog=consume.EXAMPLES)(consume.consume)
 app.add_typer(topics.app, name="topics")
 app.add_typer(configs.app, name="configs")
 app.add_typer(groups.app, name="groups")
+app.add_typer(transactions.app, name="transactions")
 app.command("cluster", epilog=cluster.EXAMPLES)(cluster.cluster)
 app.add_typer(config.app, name="config")
 

@@ -11,6 +11,7 @@ EPOCH_MS_MIN = 10**12
 
 _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 7 * 86_400_000}
 _AGO = re.compile(r"-([0-9]{1,15})(ms|s|m|h|d|w)")
+_DURATION = re.compile(r"([0-9]{1,9})(ms|s|m|h|d|w)")
 _NUMBER = re.compile(r"[0-9]{1,18}")
 _LAST = re.compile(r"-([0-9]{1,18})")
 
@@ -63,6 +64,14 @@ def parse_moment(text: str, *, now_ms: int) -> Moment:
     if kind in ("offset", "time") and _NUMBER.fullmatch(number):
         return AtOffset(int(number)) if kind == "offset" else AtTime(int(number))
     return AtTime(_iso_ms(text))
+
+
+def parse_duration_ms(text: str) -> int:
+    """How long `10m` is; ValueError, with what can be written, when it is no time."""
+    found = _DURATION.fullmatch(text)
+    if found is None:
+        raise ValueError(f"{text!r} is no length of time; write a number and one of {', '.join(_UNIT_MS)} (10m)")
+    return int(found[1]) * _UNIT_MS[found[2]]
 
 
 def _iso_ms(text: str) -> int:

@@ -32,6 +32,7 @@ Examples:
   ottla produce orders --key-separator : --file orders.txt --compression zstd
   ottla produce orders --key order-7 --whole --file order.pdf --header type=application/pdf --json
   ottla consume orders --json | ottla produce copy --input json
+  ottla produce orders --file orders.txt --transactional-id import-orders
 """
 
 LINE_BYTES_MAX = 64 << 20
@@ -97,6 +98,14 @@ def produce(
         float,
         typer.Option("--timeout", min=0.001, metavar="SECONDS", help="How long a record may take to be acknowledged."),
     ] = DELIVERY_S,
+    transactional_id: Annotated[
+        str | None,
+        typer.Option(
+            "--transactional-id",
+            metavar="ID",
+            help="Write all of it or nothing, in one transaction of this id. It has to be done within a minute.",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print where each record is, a line of JSON each.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
@@ -113,10 +122,15 @@ def produce(
         lines = _whole(stream, advance) if whole else _lines(stream, advance)
         client = stack.enter_context(connected(bootstrap))
         chosen = client.producer(
-            acks=_ACKS[acks], compression=compression.value, delivery_timeout_ms=max(1, round(timeout * 1000))
+            acks=_ACKS[acks],
+            compression=compression.value,
+            delivery_timeout_ms=max(1, round(timeout * 1000)),
+            transactional_id=transactional_id,
         )
         producer = stack.enter_context(chosen)
-        delivery = Delivery(say=write_bytes if as_json else None)
+        delivery = Delivery(say=write_bytes if as_json else None, is_whole=transactional_id is not None)
+        if transactional_id is not None:
+            stack.enter_context(producer.transaction())
         send = partial(_submit, producer, topic, headers, partition)
         delivery.run(lines, parse, send, producer.flush)
 
@@ -124,8 +138,10 @@ def produce(
 class Delivery:
     """Records under way, settled in the order in which they were read."""
 
-    def __init__(self, *, say: Callable[[bytes], None] | None) -> None:
+    def __init__(self, *, say: Callable[[bytes], None] | None, is_whole: bool) -> None:
         self._say = say
+        self._is_whole = is_whole
+        """Whether all of it counts or nothing."""
         self._under_way: deque[tuple[int, Future[RecordPosition]]] = deque()
         self._written = 0
         self._failure: str | None = None
@@ -152,7 +168,8 @@ class Delivery:
         flush()
         self._settle(all_but=0)
         if self._failure is not None:
-            raise CommandFailed(f"{self._failure}; {self._written} other record(s) were written")
+            rest = "nothing was written" if self._is_whole else f"{self._written} other record(s) were written"
+            raise CommandFailed(f"{self._failure}; {rest}")
 
     def _settle(self, *, all_but: int) -> None:
         """Look at what is finished, and wait for the oldest where too many are under way."""

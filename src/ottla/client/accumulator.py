@@ -181,6 +181,8 @@ class Accumulator:
         """Those that are not empty."""
         self._lock = threading.Lock()
         self.bytes_waiting = 0
+        self.gate: Callable[[], Exception | None] | None = None
+        """Asked, with the lock held, before anything comes in; says why it may not."""
 
     # --- coming in -----------------------------------------------------------------------------------
 
@@ -196,6 +198,7 @@ class Accumulator:
     ) -> tuple[Batch, int] | None:
         """Put a record into the newest batch of its partition; None when the buffer is full."""
         with self._lock:
+            self._pass_gate()
             if not self._has_room(record_bytes):
                 return None
             queue = self._queue(key)
@@ -219,6 +222,11 @@ class Accumulator:
                 batch.waiters.append((index, waiter))
             return batch, index
 
+    def _pass_gate(self) -> None:
+        refusal = None if self.gate is None else self.gate()
+        if refusal is not None:
+            raise refusal
+
     def _fits(self, batch: Batch, record_bytes: int) -> bool:
         if not batch.is_open or len(batch.records) >= BATCH_RECORDS_MAX:
             return False
@@ -237,6 +245,7 @@ class Accumulator:
     def add(self, batches: Sequence[Batch]) -> bool:
         """Put finished batches behind what waits for their partitions, all or none; False when the buffer is full."""
         with self._lock:
+            self._pass_gate()
             total = sum(batch.bytes for batch in batches)
             if not self._has_room(total):
                 return False
@@ -317,6 +326,16 @@ class Accumulator:
                 queue.urgent = False
             return taken
 
+    def enter(self, queue: Queue, identity: Identity) -> None:
+        """What this partition gets next is numbered under this identity: from 0, unless it has been used here before.
+
+        For transactions, which end before the identity changes, so that nothing of the old one is left here.
+        """
+        if queue.identity != identity:
+            queue.identity = identity
+            queue.next_sequence = 0
+            queue.acked = False
+
     def number(self, queue: Queue, batch: Batch, identity: Identity) -> None:
         """Give a batch the next sequence number, unless it has one already."""
         if batch.base_sequence != NO_SEQUENCE:
@@ -385,9 +404,12 @@ class Accumulator:
         return gone
 
     def fail_all(self, error: Exception) -> list[Batch]:
-        """The producer stops: nothing that is still here will be sent."""
+        """The producer stops, or its transaction does: nothing that is still here will be sent."""
         gone: list[Batch] = []
-        for queue in list(self._waiting.values()):
+        # With the lock: whoever has passed the gate has put its record in by now, and it is among these.
+        with self._lock:
+            waiting = list(self._waiting.values())
+        for queue in waiting:
             while queue.batches:
                 gone += self.refuse(queue, queue.batches[0], error)
         return gone

@@ -1,4 +1,4 @@
-"""The admin: topics, configs, offsets and the cluster itself; `group_admin` has its groups.
+"""The admin: topics, configs, offsets and the cluster itself; `group_admin` and `transaction_admin` have the rest.
 
 Coroutines that await the transport alone, so the same code serves both faces; see `transport`. What may
 pass (another controller, a broker that is away) is tried again for one request's time.
@@ -19,6 +19,7 @@ from ottla.client.group_admin import AsyncGroupAdmin
 from ottla.client.offsets import OffsetFound, list_offsets, topic_with
 from ottla.client.settings import Address, Isolation, check_isolation
 from ottla.client.topology import TopicView
+from ottla.client.transaction_admin import AsyncTransactionAdmin
 from ottla.client.values import TopicPartition
 from ottla.error_codes import ErrorCode
 from ottla.errors import InvalidRequest, OttlaError, TopicExists
@@ -119,7 +120,7 @@ class ClusterDescription:
     brokers: tuple[BrokerDescription, ...]
 
 
-class AsyncAdmin(AsyncGroupAdmin):
+class AsyncAdmin(AsyncGroupAdmin, AsyncTransactionAdmin):
     """Changes and describes what a cluster holds. Any number of tasks may share one."""
 
     def __init__(self, cluster: Cluster) -> None:

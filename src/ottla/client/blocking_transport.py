@@ -11,7 +11,7 @@ import socket
 import threading
 from collections.abc import Sequence
 
-from ottla.client.errors import ClientClosed, NetworkException, RequestTimedOut
+from ottla.client.errors import ClientClosed, NetworkException, RequestTimedOut, Unreachable
 from ottla.client.settings import Address, ClientSettings
 from ottla.client.transport import Call, MonotonicClock, Reply
 from ottla.errors import OttlaError, ProtocolError
@@ -37,7 +37,7 @@ class _Line:
             self._socket = socket.create_connection(address, timeout=connect_timeout_ms / 1000)
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         except OSError as e:
-            raise NetworkException(f"no connection to {address}: {e}") from e
+            raise Unreachable(f"no connection to {address}: {e}") from e
 
     def send(self, call: Call, timeout_ms: int) -> int:
         correlation_id, buffers = self._connection.send(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -10,10 +10,12 @@ from ottla.client.admin import AsyncAdmin
 from ottla.client.assembly import Assembly, checked_settings
 from ottla.client.consumer import AsyncConsumer
 from ottla.client.loop_background import LoopBackground
+from ottla.client.processing import AsyncProcessor
 from ottla.client.producer import AsyncProducer
 from ottla.client.settings import ClientSettings, parse_addresses
 from ottla.client.socket_transport import SocketTransport, ThreadTransport
 from ottla.client.transport import IN_PROCESS, InProcessBroker
+from ottla.client.turns import reader_settings, writer_settings
 
 
 class AsyncClient:
@@ -44,6 +46,33 @@ class AsyncClient:
         )
         self._keep(made)
         return made
+
+    def process(
+        self,
+        topics: str | Sequence[str] = (),
+        *,
+        group: str,
+        pattern: str | None = None,
+        transactional_id: str | None = None,
+        idle_ms: int | None = None,
+        consumer: Mapping[str, Any] | None = None,
+        producer: Mapping[str, Any] | None = None,
+    ) -> AsyncProcessor:
+        """A loop that reads topics and writes what becomes of them, exactly once; use it with `async with`.
+
+        `consumer` and `producer` are settings of its two sides.
+        """
+        names = [topics] if isinstance(topics, str) else list(topics)
+        reading = reader_settings(group, consumer or {})
+        writing = writer_settings(group, transactional_id, producer or {}, self._assembly.new_id)
+        return AsyncProcessor(
+            self.consumer(**reading),
+            self.producer(**writing),
+            names,
+            pattern,
+            ticks=self._assembly.ticks,
+            idle_ms=idle_ms,
+        )
 
     def admin(self) -> AsyncAdmin:
         """The admin; the same one each time, until it is closed."""

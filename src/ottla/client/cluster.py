@@ -19,7 +19,7 @@ from ottla.client.transport import Call, Transport
 from ottla.clock import Clock
 from ottla.error_codes import ErrorCode
 from ottla.errors import OttlaError
-from ottla.protocol.api_keys import APIS, ApiKey
+from ottla.protocol.api_keys import APIS, PRIVATE_APIS_TAG, ApiKey, is_private
 from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from ottla.protocol.schema import Message
@@ -30,8 +30,12 @@ SOFTWARE_NAME = "ottla"
 SOFTWARE_VERSION = "0.1"
 NAMED_TOPICS_SINCE = 1
 """Metadata 0 cannot ask for no topics at all."""
+TAGS_SINCE = 3
+"""The first version of ApiVersions that can carry what not everybody knows."""
 AUTO_CREATE_SINCE = 4
 """Before this version of Metadata every question may create a topic."""
+
+NOT_OTTLA = ": this is an API of Ottla's own, which other brokers do not have"
 
 UNANSWERED = (NetworkException, RequestTimedOut)
 """Failures after which nobody knows what the broker did, and a new connection is needed."""
@@ -64,6 +68,9 @@ class Cluster:
         self.ticks = ticks
         self._bootstrap = list(bootstrap)
         self._versions: dict[Address, dict[int, tuple[int, int]]] = {}
+        self._features: dict[str, int] = {}
+        """The levels that the cluster runs its features at, as told last."""
+        self._features_epoch = -1
         self._stale: set[str] = set()
         self._has_answered = False
         self._end_ms: int | None = None
@@ -95,7 +102,7 @@ class Cluster:
             raise UnsupportedVersion(
                 f"{address}: {api_key.name} is served in versions {first}-{last}, this client knows {ours}"
                 if last >= first
-                else f"{address} does not serve {api_key.name}"
+                else f"{address} does not serve {api_key.name}{NOT_OTTLA if is_private(api_key) else ''}"
             )
         return chosen
 
@@ -117,9 +124,25 @@ class Cluster:
             raise error_for(response.error_code, about=f"{address}: ApiVersions")
         self._has_answered = True
         self._versions[address] = {each.api_key: (each.min_version, each.max_version) for each in response.api_keys}
+        self._learn_features(response)
+
+    def _learn_features(self, response: ApiVersionsResponse) -> None:
+        """A broker that is behind the others tells of an older epoch."""
+        if response.finalized_features_epoch >= self._features_epoch:
+            self._features_epoch = response.finalized_features_epoch
+            self._features = {each.name: each.max_version_level for each in response.finalized_features}
+
+    def feature(self, name: str) -> int:
+        """The level that the cluster runs a feature at; 0 where it has told of none."""
+        return self._features.get(name, 0)
 
     async def _ask_versions(self, address: Address, version: int) -> ApiVersionsResponse:
-        message = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=SOFTWARE_VERSION)
+        # Brokers that do not know the tag pass over it; ours then tells of its own APIs too.
+        message = ApiVersionsRequest(
+            client_software_name=SOFTWARE_NAME,
+            client_software_version=SOFTWARE_VERSION,
+            unknown_tags=((PRIVATE_APIS_TAG, b""),) if version >= TAGS_SINCE else (),
+        )
         call = Call(address, ApiKey.API_VERSIONS, version, message, self.time_ms(self.settings.request_timeout_ms))
         reply = await self.transport.request(call)
         assert isinstance(reply, ApiVersionsResponse), "a response is of its request's kind"

@@ -22,6 +22,7 @@ from ottla.client.group_member import Subscription
 from ottla.client.group_reading import Callback, GroupReading, Listener
 from ottla.client.holdings import Handout, Holdings
 from ottla.client.offsets import topic_with
+from ottla.client.progress import Positions, Progress, as_committed, checked_offset
 from ottla.client.settings import ConsumerSettings
 from ottla.client.values import Committed, OffsetSpec, Record, TopicPartition, partitions_named
 from ottla.errors import InvalidRequest
@@ -30,9 +31,6 @@ QUIET_MS = 10
 """Partitions with nothing fetched are looked at this often while others still have records to give out."""
 SLICE_MS = 1_000
 """Waits without an end of their own are taken in such slices, to notice that the consumer was closed."""
-
-Positions = Mapping[tuple[str, int], "int | Committed"]
-"""Where to go on in partitions, as a user writes it."""
 
 
 class AsyncConsumer:
@@ -166,7 +164,7 @@ class AsyncConsumer:
 
     def _move(self, cursors: Iterable[Cursor], offset: int) -> None:
         for cursor in cursors:
-            cursor.seek(_checked(offset), sought=True)
+            cursor.seek(checked_offset(offset), sought=True)
             self._holdings.sought(cursor.key)
 
     async def seek_to_beginning(self, *partitions: tuple[str, int]) -> None:
@@ -179,7 +177,7 @@ class AsyncConsumer:
 
     async def seek_to_time(self, timestamp_ms: int, *partitions: tuple[str, int]) -> None:
         """Go on with the first record that is not older than this; behind the newest one if all are."""
-        await self._seek_to(_checked(timestamp_ms), partitions)
+        await self._seek_to(checked_offset(timestamp_ms), partitions)
 
     async def _seek_to(self, wanted: int, partitions: Sequence[tuple[str, int]]) -> None:
         """Looked up at once: "the end" is where it is now, not where it is at the next poll."""
@@ -214,17 +212,31 @@ class AsyncConsumer:
         if self._may_commit():
             with self._exclusive():
                 assert self._group is not None, "just looked at"
-                await self._group.commit(_committed(positions))
+                await self._group.commit(None if positions is None else as_committed(positions))
 
     async def submit_commit(self, positions: Positions | None = None) -> Any:
         """The same without waiting; the future (of the kind that this face has) says what became of it."""
         if self._may_commit():
             with self._exclusive():
                 assert self._group is not None, "just looked at"
-                return self._group.submit(_committed(positions))
+                return self._group.submit(None if positions is None else as_committed(positions))
         nothing = self._background.promise()
         nothing.set_result(None)
         return nothing
+
+    def progress(self) -> Progress:
+        """How far the group has read here, for a producer that stores it in a transaction."""
+        with self._exclusive():
+            if self._group is None:
+                raise NoGroup("this consumer has no group whose positions could be stored")
+            return self._group.progress()
+
+    def go_back(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Give records out again, from these offsets or from where the group has committed meanwhile."""
+        with self._exclusive():
+            if self._group is None:
+                raise NoGroup("without a group, seek")
+            self._group.go_back(offsets)
 
     def _may_commit(self) -> bool:
         if self._group is None and self._settings.require_group:
@@ -415,22 +427,6 @@ class AsyncConsumer:
             await self.end(orderly=kind is None)
         finally:
             await self._background.close(error)
-
-
-def _checked(value: int) -> int:
-    if value < 0:
-        raise InvalidRequest(f"{value} is neither an offset nor a time: both are 0 or more")
-    return value
-
-
-def _committed(positions: Positions | None) -> dict[TopicPartition, Committed] | None:
-    if positions is None:
-        return None
-    found: dict[TopicPartition, Committed] = {}
-    for (topic, partition), place in positions.items():
-        entry = place if isinstance(place, Committed) else Committed(place)
-        found[TopicPartition(topic, partition)] = entry._replace(offset=_checked(entry.offset))
-    return found
 
 
 def _compiled(topics: Sequence[str], pattern: str | None) -> re.Pattern[str] | None:

@@ -1,4 +1,4 @@
-"""The broker that looks after one group: finds it, asks it, and looks for the new one when it has moved.
+"""The broker that looks after one group or one transactional id: finds it, asks it, and looks again when it has moved.
 
 Knows nothing of what is asked. The codes that an answer carries are raised by whoever understands it; those that
 say "not here" or "not yet" bring the question back.
@@ -25,6 +25,8 @@ M = TypeVar("M", bound=Message)
 T = TypeVar("T")
 
 GROUP_KEY = 0
+TRANSACTION_KEY = 1
+_WHAT = {GROUP_KEY: "group", TRANSACTION_KEY: "transactional id"}
 SEVERAL_KEYS_SINCE = 4
 """From this version on FindCoordinator has its keys in another field."""
 MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
@@ -33,11 +35,14 @@ _logger = logging.getLogger(__name__)
 
 
 class Coordinator:
-    """One group's coordinator, over one user's connections."""
+    """The coordinator of one group, or of one transactional id, over one user's connections."""
 
-    def __init__(self, cluster: Cluster, group: str) -> None:
+    def __init__(self, cluster: Cluster, group: str, *, key_type: int = GROUP_KEY) -> None:
         self._cluster = cluster
         self.group = group
+        """The group's name; the transactional id where it is about one."""
+        self.about = f"{_WHAT[key_type]} {group!r}"
+        self._key_type = key_type
         self._address: Address | None = None
 
     @property
@@ -86,9 +91,9 @@ class Coordinator:
                 await self._cluster.meet(address)
                 is_new = self._cluster.version(address, ApiKey.FIND_COORDINATOR) >= SEVERAL_KEYS_SINCE
                 if is_new:
-                    request = FindCoordinatorRequest(key_type=GROUP_KEY, coordinator_keys=[self.group])
+                    request = FindCoordinatorRequest(key_type=self._key_type, coordinator_keys=[self.group])
                 else:
-                    request = FindCoordinatorRequest(key=self.group, key_type=GROUP_KEY)
+                    request = FindCoordinatorRequest(key=self.group, key_type=self._key_type)
                 response = await self._cluster.ask(address, ApiKey.FIND_COORDINATOR, request, FindCoordinatorResponse)
             except UNANSWERED as e:
                 self._cluster.lost(address)
@@ -96,9 +101,9 @@ class Coordinator:
                 continue
             found = response.coordinators[0] if response.coordinators else response
             if found.error_code:
-                raise error_for(found.error_code, about=f"group {self.group!r}", message=found.error_message)
+                raise error_for(found.error_code, about=self.about, message=found.error_message)
             return Address(found.host, found.port)
-        raise NoBrokerReachable(f"no broker can be reached to ask for group {self.group!r}; last: {problem}")
+        raise NoBrokerReachable(f"no broker can be reached to ask for {self.about}; last: {problem}")
 
     def failed(self, error: OttlaError) -> bool:
         """Note an error; says whether the same question may succeed later."""
@@ -119,10 +124,10 @@ class Coordinator:
                 return await attempt()
             except OttlaError as e:
                 may_pass = self.failed(e) or (isinstance(e, Refusal) and e.code in also)
-                delay_ms = self._cluster.settings.backoff_ms(tries)
+                delay_ms = self._cluster.settings.backoff_after_ms(e, tries)
                 if not may_pass or self._cluster.ticks.now_ms() + delay_ms >= deadline_ms:
                     raise
-                _logger.debug("group %s: %s; trying again", self.group, e)
+                _logger.debug("%s: %s; trying again", self.about, e)
             await self._cluster.transport.sleep(delay_ms)
         raise AssertionError("unreachable")
 

@@ -39,6 +39,10 @@ class NetworkException(Answered):
     code = ErrorCode.NETWORK_EXCEPTION
 
 
+class Unreachable(NetworkException):
+    """No connection could be made, so nothing was sent."""
+
+
 class RequestTimedOut(Answered):
     """No answer came in time."""
 
@@ -55,6 +59,20 @@ class UnsupportedVersion(Answered):
     """The broker and this client share no version of an API."""
 
     code = ErrorCode.UNSUPPORTED_VERSION
+
+
+class ProducerFenced(Answered, errors.ProducerFenced):
+    """This producer's time with its transactional id is over: it cannot be used any more."""
+
+    code = ErrorCode.PRODUCER_FENCED
+
+
+class TransactionFailed(OttlaError):
+    """An earlier failure has spoiled the transaction, or it was aborted: nothing more becomes part of it."""
+
+
+class CommitUncertain(OttlaError):
+    """A commit was asked for and nobody could say what became of it: it may or may not stand."""
 
 
 class DeliveryTimedOut(OttlaError):

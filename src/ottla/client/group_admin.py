@@ -18,7 +18,7 @@ from ottla.client.errors_by_code import error_for
 from ottla.client.group_names import check_group_name
 from ottla.client.insistence import Insisting
 from ottla.client.offsets import OffsetFound, list_offsets, topic_with
-from ottla.client.settings import check_isolation
+from ottla.client.settings import Isolation, check_isolation
 from ottla.client.subscriptions import decode_assignment, decode_subscription
 from ottla.client.values import Committed, OffsetSpec, TopicPartition, partitions_named
 from ottla.error_codes import ErrorCode
@@ -181,18 +181,26 @@ class AsyncGroupAdmin(Insisting):
 
         return await coordinator.insist(attempt, deadline_ms=coordinator.deadline_ms())
 
-    async def group_lag(self, group: str) -> dict[TopicPartition, PartitionLag]:
-        """How far a group is in every partition that it has committed or that a member reads."""
+    async def group_lag(
+        self, group: str, *, isolation: Isolation = "read_uncommitted"
+    ) -> dict[TopicPartition, PartitionLag]:
+        """How far a group is in every partition that it has committed or that a member reads.
+
+        For readers of committed records a partition ends where the first open transaction begins.
+        """
+        level = check_isolation(isolation)
         committed = await self.group_offsets(group)
         described = await self.describe_group(group)
         members = described.members if described is not None else ()
         read = {key for member in members for key in member.partitions}
         keys = sorted(committed.keys() | read)
-        starts = await self._offsets(keys, OffsetSpec.EARLIEST)
-        ends = await self._offsets(keys, OffsetSpec.LATEST)
+        starts = await self._offsets(keys, OffsetSpec.EARLIEST, level)
+        ends = await self._offsets(keys, OffsetSpec.LATEST, level)
         return {key: PartitionLag(committed.get(key), starts.get(key), ends.get(key)) for key in keys}
 
-    async def _offsets(self, keys: Iterable[TopicPartition], spec: OffsetSpec) -> dict[TopicPartition, int]:
+    async def _offsets(
+        self, keys: Iterable[TopicPartition], spec: OffsetSpec, isolation: int
+    ) -> dict[TopicPartition, int]:
         """Offsets of the partitions that are there."""
         deadline_ms = self._cluster.ticks.now_ms() + self._cluster.settings.request_timeout_ms
         wanted: dict[TopicPartition, int] = {}
@@ -204,7 +212,7 @@ class AsyncGroupAdmin(Insisting):
             if key.partition in view.available:
                 wanted[key] = spec
         found: dict[TopicPartition, OffsetFound | None] = await list_offsets(
-            self._cluster, wanted, isolation=check_isolation("read_uncommitted"), deadline_ms=deadline_ms
+            self._cluster, wanted, isolation=isolation, deadline_ms=deadline_ms
         )
         return {key: place.offset for key, place in found.items() if place is not None}
 

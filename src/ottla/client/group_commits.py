@@ -136,11 +136,11 @@ async def _attempt(coordinator: Coordinator, taken: Sequence[Waiting], member: G
             return e
         if e.code not in OUT:
             raise
-        raise _put_out(e, coordinator, member, identity) from e
+        raise put_out(e, coordinator, member, identity) from e
     return None
 
 
-def _put_out(error: Refusal, coordinator: Coordinator, member: GroupMember | None, identity: Identity) -> OttlaError:
+def put_out(error: Refusal, coordinator: Coordinator, member: GroupMember | None, identity: Identity) -> OttlaError:
     """The group does not know whoever commits (any more): what that means for the commit."""
     group = coordinator.group
     if member is not None:

@@ -15,6 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from typing import ClassVar
 
 from ottla.client.background import Signal
 from ottla.client.commits import NOBODY, Identity
@@ -60,6 +61,9 @@ class Change:
 
 class GroupMember(ABC):
     """What both protocols share."""
+
+    is_renumbered: ClassVar[bool] = False
+    """Whether its number goes up while it stays a member, without its doing."""
 
     def __init__(self, coordinator: Coordinator, settings: ConsumerSettings, *, news: Signal, wake: Signal) -> None:
         self._coordinator = coordinator

@@ -7,6 +7,7 @@ heartbeat says what is owned now, so that the others can have what was let go.
 from __future__ import annotations
 
 import logging
+from typing import ClassVar
 
 from ottla.client.background import Signal
 from ottla.client.commits import NOBODY, Identity
@@ -40,6 +41,8 @@ _logger = logging.getLogger(__name__)
 
 class ConsumerMember(GroupMember):
     """One member."""
+
+    is_renumbered: ClassVar[bool] = True
 
     def __init__(
         self, coordinator: Coordinator, settings: ConsumerSettings, *, member_id: str, news: Signal, wake: Signal

@@ -21,6 +21,7 @@ from ottla.client.group_member import Change, GroupMember, Kind, Subscription
 from ottla.client.group_member_classic import ClassicMember
 from ottla.client.group_member_consumer import ConsumerMember
 from ottla.client.holdings import Holdings
+from ottla.client.progress import Progress
 from ottla.client.settings import ConsumerSettings
 from ottla.client.values import Committed, TopicPartition
 from ottla.error_codes import ErrorCode
@@ -220,7 +221,19 @@ class GroupReading:
                 )
             self._holdings.unplaced.discard(key)
 
+    def go_back(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Read these again, or from where the group has committed meanwhile."""
+        for key, offset in offsets.items():
+            cursor = self._holdings.cursors.get(key)
+            if cursor is not None:
+                cursor.seek(offset, sought=False)
+                self._holdings.unplaced.add(key)
+
     # --- commits -------------------------------------------------------------------------------------
+
+    def progress(self) -> Progress:
+        """How far everything has been read, and in whose name it can be stored."""
+        return Progress(self._coordinator.group, self._holdings.consumed(), self._member)
 
     async def commit(self, positions: Mapping[TopicPartition, Committed] | None) -> None:
         """Store positions (None: how far everything has been read) and wait until they are safe."""

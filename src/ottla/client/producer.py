@@ -6,21 +6,28 @@ The task belongs to the producer and ends with it, so a producer is used with `a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from random import Random
 from types import TracebackType
 from typing import Self, TypeVar
 
 from ottla.client.accumulator import Accumulator, Batch, notify, size_of
 from ottla.client.cluster import Cluster
-from ottla.client.errors import BufferFull, ClientClosed
+from ottla.client.errors import BufferFull, ClientClosed, TransactionFailed
 from ottla.client.intake import Intake, gathered
+from ottla.client.progress import Positions, Progress, Reader, progress_of
 from ottla.client.sending import Sender
 from ottla.client.settings import ProducerSettings
-from ottla.client.values import HeaderPairs, NewRecord, RecordPosition
+from ottla.client.transactions import Transactions, transactional
+from ottla.client.values import HeaderPairs, NewRecord, OpenTransaction, RecordPosition
 from ottla.clock import Clock
+from ottla.errors import OttlaError
 
 T = TypeVar("T")
+
+_logger = logging.getLogger(__name__)
 
 
 class AsyncProducer:
@@ -36,7 +43,12 @@ class AsyncProducer:
             delivery_timeout_ms=settings.delivery_timeout_ms,
         )
         self._intake = Intake(cluster, self._accumulator, settings, clock=clock, chance=chance)
-        self._sender = Sender(cluster, self._accumulator, settings)
+        self._transactions = None if settings.transactional_id is None else Transactions(cluster, settings)
+        if self._transactions is not None:
+            self._accumulator.gate = self._transactions.gate
+        self._sender = Sender(cluster, self._accumulator, settings, self._transactions)
+        self._turn = asyncio.Lock()
+        """Held by a round, and by whoever ends a transaction: nothing may be under way then."""
         self._work = asyncio.Event()
         self._settled = asyncio.Event()
         """Set after each round, for those who wait for room or for the end of a flush."""
@@ -140,6 +152,9 @@ class AsyncProducer:
         size = size_of(record)
         target = self._intake.partition(view, key, partition, size)
         future: asyncio.Future[RecordPosition] = asyncio.get_running_loop().create_future()
+        if self._transactions is not None:
+            # What became of it is the transaction's business: nobody has to ask.
+            future.add_done_callback(_heard)
         now_ms = self._cluster.ticks.now_ms()
 
         def place() -> tuple[Batch, int] | None:
@@ -156,8 +171,7 @@ class AsyncProducer:
         """What `place` gives once the buffer has room for it; BufferFull when it has none for too long."""
         until_ms = self._cluster.ticks.now_ms() + self._settings.block_ms
         while True:
-            if self._closing or self._pump is None:
-                raise ClientClosed("the producer is not open; use it with `async with`")
+            self._check_open()
             placed = place()
             if placed is not None:
                 return placed
@@ -179,6 +193,94 @@ class AsyncProducer:
             self._settled.clear()
             await self._settled.wait()
 
+    # --- transactions --------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Self]:
+        """All that is sent in an `async with` block, or nothing of it: committed at its end, aborted if it raises."""
+        transactions = transactional(self._transactions)
+        await self.begin()
+        try:
+            yield self
+        except BaseException as e:
+            if transactions.is_open:
+                await self._abort_because_of(e)
+            raise
+        if transactions.is_open:
+            # Unless the block has ended it itself.
+            await self.commit()
+
+    async def begin(self) -> None:
+        """Open a transaction; the first time, fence whoever used the transactional id before."""
+        self._check_open()
+        async with self._turn:
+            await transactional(self._transactions).begin()
+
+    async def commit(self) -> None:
+        """Send what was submitted, and make all of it count; aborts and raises if something could not be sent."""
+        self._check_open()
+        transactions = transactional(self._transactions)
+        transactions.stop_taking()
+        await self.flush()
+        async with self._turn:
+            await transactions.commit()
+
+    async def abort(self) -> None:
+        """Make nothing of it count; what was submitted and not sent is dropped."""
+        self._check_open()
+        await self._abort(None)
+
+    async def send_offsets(self, source: Reader | Progress | Positions, *, group: str | None = None) -> None:
+        """Store how far a consumer has read, or these positions of a group, as part of the transaction."""
+        self._check_open()
+        told = progress_of(source, group)
+        async with self._turn:
+            await transactional(self._transactions).send_offsets(told.group, told.offsets, told.member)
+
+    async def detach(self) -> OpenTransaction | None:
+        """Send what was submitted, then close and leave the transaction open for somebody else to commit.
+
+        None: nothing was sent, so that there is nothing to commit. Aborts and raises if something could not be sent.
+        """
+        self._check_open()
+        transactions = transactional(self._transactions)
+        transactions.stop_taking()
+        await self.flush()
+        async with self._turn:
+            if transactions.failure is not None:
+                await transactions.commit()
+            left_open = transactions.leave_open()
+        await self.close()
+        return left_open
+
+    async def _abort(self, time_ms: int | None) -> None:
+        transactions = transactional(self._transactions)
+        transactions.stop_taking()
+        async with self._turn:
+            gone = self._accumulator.fail_all(
+                TransactionFailed("the transaction was aborted before this record was sent")
+            )
+            transactions.dropped(gone)
+            notify(gone)
+            self._settled.set()
+            await transactions.abort(time_ms=time_ms)
+
+    async def _abort_because_of(self, error: BaseException) -> None:
+        """As well as it can be done now; the error is the one to hear of."""
+        try:
+            await self._abort(self._cluster.settings.request_timeout_ms)
+        except OttlaError as e:
+            error.add_note(f"the transaction could not be aborted now: {e}")
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction is open."""
+        return self._transactions is not None and self._transactions.is_open
+
+    def _check_open(self) -> None:
+        if self._closing or self._pump is None:
+            raise ClientClosed("the producer is not open; use it with `async with`")
+
     # --- the task ------------------------------------------------------------------------------------
 
     async def _run(self) -> None:
@@ -186,7 +288,8 @@ class AsyncProducer:
         try:
             while not (self._closing and self._accumulator.is_empty):
                 self._work.clear()
-                await self._sender.round()
+                async with self._turn:
+                    await self._sender.round()
                 self._settled.set()
                 wait_ms = self._accumulator.wait_ms(self._cluster.ticks.now_ms())
                 if wait_ms != 0 and not (self._closing and wait_ms is None):
@@ -206,6 +309,8 @@ class AsyncProducer:
         await self._close(abort=False)
 
     async def _close(self, *, abort: bool) -> None:
+        if self._transactions is not None and self._transactions.is_open and not self._closing:
+            await self._end_transaction()
         self._closing = True
         self._accumulator.flush_all()
         self._work.set()
@@ -215,6 +320,18 @@ class AsyncProducer:
                 pump.cancel()
             await asyncio.wait([pump])
         await self._cluster.transport.close()
+
+    async def _end_transaction(self) -> None:
+        """Nobody will commit it, and until it has ended nobody reads beyond it."""
+        try:
+            await self._abort(self._cluster.settings.request_timeout_ms)
+        except OttlaError as e:
+            _logger.warning("the transaction that was open at the close could not be aborted: %s", e)
+
+
+def _heard(future: asyncio.Future[RecordPosition]) -> None:
+    if not future.cancelled():
+        future.exception()
 
 
 async def _wait(event: asyncio.Event, timeout_ms: int | None) -> None:

@@ -13,10 +13,11 @@ from typing import NamedTuple, cast
 
 from ottla.client.accumulator import NOBODY, Accumulator, Batch, Identity, Queue, notify
 from ottla.client.cluster import STALE_LEADER, UNANSWERED, Cluster
-from ottla.client.errors import DeliveryTimedOut, TopicNotFound
+from ottla.client.errors import DeliveryTimedOut, TopicNotFound, UnsupportedVersion
 from ottla.client.errors_by_code import code_of, error_for
 from ottla.client.settings import Address, ProducerSettings
 from ottla.client.topology import TopicView
+from ottla.client.transactions import Transactions, spoiled
 from ottla.client.transport import Call, Reply
 from ottla.client.values import NO_OFFSET
 from ottla.error_codes import ErrorCode
@@ -37,6 +38,8 @@ from ottla.records.packing import RecordTuple
 PRODUCE_NAMES_LAST = 12
 """The last version of Produce that names topics; from the next on they go by id."""
 PRODUCE_ZSTD_FIRST = 7
+PRODUCE_EXPLICIT_LAST = 11
+"""The last version of Produce whose partitions have to be part of the transaction already; later ones add them."""
 REQUEST_BYTES_MAX = 8 * 1024 * 1024
 """A request that has this much gets no further partitions."""
 
@@ -49,6 +52,7 @@ NOT_WRITTEN = frozenset(
         ErrorCode.NOT_ENOUGH_REPLICAS,
         ErrorCode.CORRUPT_MESSAGE,
         ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
     }
 )
 """Answers after which a batch is known not to be in the log, and which may pass."""
@@ -72,23 +76,38 @@ Outcome = PartitionProduceResponse | OttlaError | None
 class Sender:
     """Moves batches from the accumulator to the brokers. One round runs at a time."""
 
-    def __init__(self, cluster: Cluster, accumulator: Accumulator, settings: ProducerSettings) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        accumulator: Accumulator,
+        settings: ProducerSettings,
+        transactions: Transactions | None = None,
+    ) -> None:
         self._cluster = cluster
+        self._transactions = transactions
         self._accumulator = accumulator
         self._settings = settings
         self._acks = settings.wire_acks
         self._codec = settings.codec
         self._idempotent = settings.is_idempotent
         self._identity = NOBODY
+        self._may_renew = settings.is_idempotent and transactions is None
+        """Whether a fresh identity leads out of a loss of track; that of a transaction is not ours to change."""
         self._window = cluster.transport.window if settings.is_idempotent else 1
         self._request_timeout_ms = cluster.settings.request_timeout_ms
 
     async def round(self) -> None:
         """Send what is ready, wait for the answers, settle or put off every batch."""
+        await self._round()
+        if self._transactions is not None and self._transactions.failure is not None:
+            # Nothing of it will count, so nobody has to wait for the rest.
+            notify(self._accumulator.fail_all(spoiled(self._transactions.failure)))
+
+    async def _round(self) -> None:
         now_ms = self._cluster.ticks.now_ms()
         ready, is_late = self._accumulator.due(now_ms)
         if is_late:
-            notify(self._accumulator.expire(now_ms, _timed_out))
+            notify(self._accumulator.expire(now_ms, lambda batch: self._final(_timed_out(batch))))
         if not ready:
             return
         if len(ready) == 1 and await self._round_of_one(ready[0]):
@@ -118,6 +137,8 @@ class Sender:
         address = self._cluster.topology.leader_address(view, partition)
         if address is None or not self._cluster.has_met(address) or self._codec is Codec.ZSTD:
             return False
+        if self._transactions is not None and not self._may_follow(queue, address):
+            return False
         taken = self._accumulator.take(queue, window=self._window)
         if len(taken) > 1:
             return False
@@ -131,6 +152,16 @@ class Sender:
         self._settle(queue, [(batch, _answers(shipment, reply)[0])])
         return True
 
+    def _may_follow(self, queue: Queue, address: Address) -> bool:
+        """Whether a partition is part of the transaction, or becomes so by being written to."""
+        assert self._transactions is not None, "asked in transactions only"
+        if not self._transactions.holds(queue.key):
+            return False
+        if self._transactions.is_implicit and self._cluster.version(address, ApiKey.PRODUCE) <= PRODUCE_EXPLICIT_LAST:
+            return False
+        self._accumulator.enter(queue, self._transactions.identity)
+        return True
+
     async def _send_one(self, call: Call) -> Reply | OttlaError:
         try:
             return await self._cluster.transport.request(call)
@@ -142,6 +173,8 @@ class Sender:
     async def _pack(self, ready: Sequence[Queue]) -> list[_Shipment]:
         """The requests of this round; queues that cannot be sent now are put off or failed."""
         await self._refresh_stale(ready)
+        if self._transactions is not None:
+            ready = await self._in_transaction(self._transactions, ready)
         waves: dict[tuple[int, Address], list[list[tuple[Queue, Batch]]]] = {}
         for queue in ready:
             address = await self._leader(queue) if queue.batches else None
@@ -157,6 +190,21 @@ class Sender:
         # Stable: the first batch of every partition leaves before the second of any.
         in_order = sorted(waves, key=lambda wave: wave[0])
         return [self._shipment(wave[1], load) for wave in in_order for load in waves[wave]]
+
+    async def _in_transaction(self, transactions: Transactions, ready: Sequence[Queue]) -> list[Queue]:
+        """Those whose partitions are part of the transaction, after asking once for the others'."""
+        waiting = [queue for queue in ready if queue.batches]
+        missing = [queue for queue in waiting if not transactions.holds(queue.key)]
+        if missing:
+            try:
+                await transactions.add([queue.key for queue in missing])
+            except OttlaError as e:
+                for queue in missing:
+                    self._put_off(queue, queue.batches[0], e)
+        members = [queue for queue in waiting if transactions.holds(queue.key)]
+        for queue in members:
+            self._accumulator.enter(queue, transactions.identity)
+        return members
 
     async def _refresh_stale(self, ready: Sequence[Queue]) -> None:
         """One question for all topics that need it, not one each."""
@@ -202,6 +250,8 @@ class Sender:
         version = self._cluster.version(address, ApiKey.PRODUCE)
         if self._codec is Codec.ZSTD and version < PRODUCE_ZSTD_FIRST:
             raise UnsupportedCompression(f"{address} is too old for zstd: choose another compression")
+        if self._transactions is not None and self._transactions.is_implicit and version <= PRODUCE_EXPLICIT_LAST:
+            raise UnsupportedVersion(f"{address} does not know transactions version 2, which its cluster has")
 
     async def _encode(self, queue: Queue, batch: Batch) -> bool:
         """Number a batch and turn it into bytes; False when it was put off or failed."""
@@ -219,9 +269,10 @@ class Sender:
                 producer_id=batch.identity.producer_id,
                 producer_epoch=batch.identity.epoch,
                 base_sequence=batch.base_sequence,
+                transactional=self._transactions is not None,
             )
         except OttlaError as e:
-            notify(self._accumulator.refuse(queue, batch, e))
+            notify(self._accumulator.refuse(queue, batch, self._final(e)))
             return False
         return True
 
@@ -252,8 +303,19 @@ class Sender:
             view: TopicView = self._cluster.topology.topics[topic]
             has_ids = has_ids and view.has_id
             topics.append(TopicProduceData(name=topic, topic_id=view.topic_id, partition_data=partitions))
-        version = self._cluster.version(address, ApiKey.PRODUCE, version_max=None if has_ids else PRODUCE_NAMES_LAST)
-        message = ProduceRequest(acks=self._acks, timeout_ms=self._request_timeout_ms, topic_data=topics)
+        version_max = None if has_ids else PRODUCE_NAMES_LAST
+        transactional_id: str | None = None
+        if self._transactions is not None:
+            self._transactions.sends()
+            transactional_id = self._transactions.transactional_id
+            version_max = version_max if self._transactions.is_implicit else PRODUCE_EXPLICIT_LAST
+        version = self._cluster.version(address, ApiKey.PRODUCE, version_max=version_max)
+        message = ProduceRequest(
+            transactional_id=transactional_id,
+            acks=self._acks,
+            timeout_ms=self._request_timeout_ms,
+            topic_data=topics,
+        )
         call = Call(address, ApiKey.PRODUCE, version, message, self._request_timeout_ms, self._acks != 0)
         return _Shipment(call, contents)
 
@@ -292,7 +354,7 @@ class Sender:
         """The broker said no. `disturbed`: so it did, or may have done, about a batch before this one."""
         code = code_of(answer.error_code)
         error = error_for(answer.error_code, about=f"{batch.topic}-{batch.partition}", message=answer.error_message)
-        if code in LOST_TRACK and self._idempotent:
+        if code in LOST_TRACK and self._idempotent and (disturbed or self._may_renew):
             if not disturbed:
                 # Nothing before it is open, so the gap is real: only a new identity leads out of it.
                 queue.start_over()
@@ -301,9 +363,13 @@ class Sender:
             self._failed(queue, batch, error, disturbed)
         elif batch.uncertain:
             # An earlier attempt may have been written, so its number must not be used for another batch.
-            notify(self._accumulator.give_up(queue, batch, error))
+            notify(self._accumulator.give_up(queue, batch, self._final(error)))
         else:
-            notify(self._accumulator.refuse(queue, batch, error))
+            notify(self._accumulator.refuse(queue, batch, self._final(error)))
+
+    def _final(self, error: OttlaError) -> Exception:
+        """The error that a batch ends with; it spoils the transaction that the batch was part of."""
+        return error if self._transactions is None else self._transactions.spoil(error)
 
     def _failed(self, queue: Queue, batch: Batch, error: OttlaError, disturbed: bool) -> None:
         """A batch did not get through: it is tried again if that may help, and never before its predecessors."""
@@ -316,26 +382,26 @@ class Sender:
         batch.attempts += 1
         batch.last_error = error
         if code not in LOST_TRACK:
-            self._block(queue, batch)
+            self._block(queue, batch, error)
 
     def _put_off(self, queue: Queue, batch: Batch, error: OttlaError) -> None:
         """Try a queue's first batch again later, or give it up."""
         batch.attempts += 1
         batch.last_error = error
         code = getattr(error, "code", None)
-        may_pass = self._cluster.may_pass(error) or (self._idempotent and code in LOST_TRACK)
+        may_pass = self._cluster.may_pass(error) or (self._may_renew and code in LOST_TRACK)
         if isinstance(error, TopicNotFound):
             may_pass = self._cluster.ticks.now_ms() - batch.created_ms < self._settings.topic_wait_ms
         if code in STALE_LEADER:
             self._cluster.mark_stale(batch.topic)
         retries = self._settings.retries
         if not may_pass or (retries is not None and batch.attempts > retries):
-            notify(self._accumulator.give_up(queue, batch, error))
+            notify(self._accumulator.give_up(queue, batch, self._final(error)))
         else:
-            self._block(queue, batch)
+            self._block(queue, batch, error)
 
-    def _block(self, queue: Queue, batch: Batch) -> None:
-        delay_ms = self._cluster.settings.backoff_ms(batch.attempts)
+    def _block(self, queue: Queue, batch: Batch, error: OttlaError) -> None:
+        delay_ms = self._cluster.settings.backoff_after_ms(error, batch.attempts)
         self._accumulator.block(queue, self._cluster.ticks.now_ms() + delay_ms)
 
 

@@ -11,10 +11,16 @@ from ottla.client.errors import InvalidSetting
 from ottla.client.group_names import check_group_name
 from ottla.client.routing import KEY_ROUTERS
 from ottla.client.values import OffsetSpec
-from ottla.errors import UnsupportedCompression
+from ottla.error_codes import ErrorCode
+from ottla.errors import Refusal, UnsupportedCompression
 from ottla.records.compression import Codec
 
 PORT_DEFAULT = 9092
+ENDING_BACKOFF_MS = 20
+"""How soon it is asked again whether the transaction before has ended."""
+INT32_MAX = 2**31 - 1
+STRING_BYTES_MAX = 2**15 - 1
+"""What a string on the wire can hold."""
 Isolation = Literal["read_uncommitted", "read_committed"]
 
 
@@ -77,6 +83,12 @@ class ClientSettings:
             "must not be below retry_backoff_ms",
         )
 
+    def backoff_after_ms(self, error: Exception, attempts: int) -> int:
+        """The same after this error: the end of the transaction before takes a few milliseconds, as a rule."""
+        delay_ms = self.backoff_ms(attempts)
+        is_ending = isinstance(error, Refusal) and error.code is ErrorCode.CONCURRENT_TRANSACTIONS
+        return min(delay_ms, ENDING_BACKOFF_MS) if is_ending else delay_ms
+
     def backoff_ms(self, attempts: int) -> int:
         """How long to wait after so many failed attempts: twice as long each time, up to the limit."""
         return min(self.retry_backoff_max_ms, self.retry_backoff_ms << min(max(attempts - 1, 0), 20))
@@ -98,8 +110,11 @@ class ProducerSettings:
     retries: int | None = None
     delivery_timeout_ms: int = 120_000
     topic_wait_ms: int = 1_000
+    transactional_id: str | None = None
+    transaction_timeout_ms: int = 60_000
 
     def __post_init__(self) -> None:
+        self._check_transactions()
         _require(self.acks in ("all", -1, 0, 1), "acks", self.acks, 'is "all", 0 or 1')
         _require(self.partitioner in KEY_ROUTERS, "partitioner", self.partitioner, f"is one of {list(KEY_ROUTERS)}")
         _require(self.keyless in ("sticky", "round-robin"), "keyless", self.keyless, 'is "sticky" or "round-robin"')
@@ -118,6 +133,19 @@ class ProducerSettings:
             Codec.from_name(self.compression)
         except UnsupportedCompression as e:
             raise InvalidSetting(f"compression={self.compression!r}: {e}") from e
+
+    def _check_transactions(self) -> None:
+        name = self.transactional_id
+        if name is not None:
+            _require(name != "", "transactional_id", name, "must not be empty")
+            # What UTF-8 cannot hold counts as too long: no broker could be told of it.
+            size = len(name.encode(errors="surrogatepass"))
+            fits = size <= STRING_BYTES_MAX and not any("\ud800" <= letter <= "\udfff" for letter in name)
+            _require(fits, "transactional_id", name[:20], f"does not fit into {STRING_BYTES_MAX} bytes of UTF-8")
+            _require(self.wire_acks == -1, "acks", self.acks, 'must be "all" in a transaction')
+            _require(self.idempotent is not False, "idempotent", False, "cannot be switched off in a transaction")
+        timeout_ms = self.transaction_timeout_ms
+        _require(0 < timeout_ms <= INT32_MAX, "transaction_timeout_ms", timeout_ms, "must be above 0 (and an int32)")
 
     @property
     def wire_acks(self) -> int:

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import cast
 
-from ottla.client.errors import ClientClosed, NetworkException, RequestTimedOut
+from ottla.client.errors import ClientClosed, NetworkException, RequestTimedOut, Unreachable
 from ottla.client.settings import Address, ClientSettings
 from ottla.client.transport import Call, InProcessBroker, Reply
 from ottla.errors import OttlaError
@@ -171,9 +171,9 @@ class SocketTransport:
             async with asyncio.timeout(timeout_ms / 1000):
                 _, line = await asyncio.get_running_loop().create_connection(make, address.host, address.port)
         except TimeoutError as e:
-            raise NetworkException(f"no connection to {address} in {timeout_ms} ms") from e
+            raise Unreachable(f"no connection to {address} in {timeout_ms} ms") from e
         except OSError as e:
-            raise NetworkException(f"no connection to {address}: {e}") from e
+            raise Unreachable(f"no connection to {address}: {e}") from e
         self._lines[address] = line
         # It may have been closed while the connection was being made.
         self._check_open()

@@ -75,6 +75,14 @@ class Committed(NamedTuple):
     """The epoch of the last record that was read, where it is known."""
 
 
+class OpenTransaction(NamedTuple):
+    """A transaction that its producer has left open for somebody else to commit."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+
+
 class OffsetSpec(IntEnum):
     """Offsets that can be asked for by name instead of by a time."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from queue import SimpleQueue
@@ -61,6 +62,9 @@ class SyncPool:
         self._threads: list[threading.Thread] = []
         self._queue: SimpleQueue[tuple[Job, Done] | None] = SimpleQueue()
         self._under_way = 0
+        self._ended: deque[tuple[Done, StorageFault | None]] = deque()
+        self._is_told = False
+        """Whether the owner's thread has been told of what has ended, and has not looked yet."""
 
     def submit(self, job: Job, done: Done) -> None:
         """For the owner's thread. A new thread is started while all others are busy and more are allowed."""
@@ -80,15 +84,28 @@ class SyncPool:
         self._threads.clear()
 
     def _work(self) -> None:
-        post = self._scheduler.post
         while (item := self._queue.get()) is not None:
             job, done = item
-            fault = run_job(job)
-            post(partial(self._finish, done, fault))
+            self._ended.append((done, run_job(job)))
+            # Those that end together are told together: waking the owner's thread costs more than the rest.
+            if not self._is_told:
+                self._tell()
 
-    def _finish(self, done: Done, fault: StorageFault | None) -> None:
-        self._under_way -= 1
-        done(fault)
+    def _tell(self) -> None:
+        self._is_told = True
+        self._scheduler.post(self._finish)
+
+    def _finish(self) -> None:
+        # First, so that whatever ends from here on is either seen below or told of again.
+        self._is_told = False
+        while self._ended:
+            done, fault = self._ended.popleft()
+            self._under_way -= 1
+            try:
+                done(fault)
+            except BaseException:
+                self._tell()
+                raise
 
 
 class InlineSyncs:

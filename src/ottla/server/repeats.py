@@ -142,8 +142,12 @@ class Repeats:
         else:
             start = len(body) - len(records) - len(_TAGS)
             end = start - _varint_bytes(len(records) + 1)
-        if body[start : start + len(records)] != records:
-            # Something else follows them: tagged fields, or what does not belong there.
+            if not body[start - 1]:
+                # The length has more bytes than it needs, so the head ends before the place where it would be cut.
+                return
+        if body.find(records) != start:
+            # Something else follows them: tagged fields, or what does not belong there. That may look like them, so
+            # it is the first place that counts.
             return
         offsets = _pack_offsets(said.base_offset, said.log_append_time_ms, said.log_start_offset)
         parts = bytes(answer[0])[_SIZE_BYTES + _ID_END - _ID_AT :].split(offsets)
@@ -154,8 +158,9 @@ class Repeats:
         size = _pack_size(_ID_END - _ID_AT + len(before) + _OFFSETS_BYTES + len(after))
         if end != self._end or size != self._size or len(self._shapes) >= SHAPES_MAX:
             self._shapes.clear()
-            self._shape = None
             self._end, self._size = end, size
+        # It may stand for what this one replaces: another version, or a topic that was made anew.
+        self._shape = None
         head = body[_ID_END:end]
         self._shapes[head] = _Shape(body[:_ID_AT], head, partition, before=before, after=after)
 

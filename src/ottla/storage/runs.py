@@ -70,6 +70,9 @@ def plan_run(
         before = header
     if position > segment_bytes or start - active.base_offset > OFFSET_DELTA_MAX:
         return None
+    if len(active.indexes.offsets) + len(places) > active.index_entries_max:
+        # The index could be full before the last of them, which then belongs into another segment.
+        return None
     return Run(b"".join(parts), places)
 
 

@@ -129,7 +129,7 @@ def test_a_commit_that_comes_after_the_timeout_is_refused_and_changes_nothing(st
     producer = TransactionalProducer(stage, second=second).init()
     producer.produce(b"a")
     stage.scheduler.advance(TIMEOUT_MS)
-    assert producer.end() == ErrorCode.PRODUCER_FENCED
+    assert producer.end() == (ErrorCode.INVALID_TXN_STATE if second else ErrorCode.PRODUCER_FENCED)
     assert committed_values(stage) == []
     assert [kind for _, _, kind in markers(stage)] == ["ABORT"]
 
@@ -157,8 +157,19 @@ def test_of_a_timeout_and_a_commit_in_the_same_moment_the_first_one_counts_too()
     stage.scheduler.advance(TIMEOUT_MS)
     sent = stage.send(producer.end_request(), 5)
     settle(stage)
-    assert sent.response.error_code == ErrorCode.PRODUCER_FENCED
+    assert sent.response.error_code == ErrorCode.INVALID_TXN_STATE
     assert [kind for _, _, kind in markers(stage)] == ["ABORT"]
+
+
+def test_a_producer_that_was_timed_out_goes_on_after_it_has_aborted(producer: TransactionalProducer) -> None:
+    producer.produce(b"a")
+    producer.stage.scheduler.advance(TIMEOUT_MS)
+    assert producer.produce(b"late") == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert producer.end(committed=False) == ErrorCode.NONE
+    assert producer.produce(b"b") == ErrorCode.NONE
+    assert producer.end() == ErrorCode.NONE
+    assert committed_values(producer.stage) == [b"b"]
+    assert [kind for _, _, kind in markers(producer.stage)] == ["ABORT", "COMMIT"]
 
 
 def test_a_producer_that_was_timed_out_begins_again_after_it_has_taken_its_id(producer: TransactionalProducer) -> None:

@@ -16,8 +16,8 @@ from ottla.coordinators.transactions.claims import Claim
 from ottla.coordinators.transactions.markers import TopicPartition, WriteMarkers
 from ottla.coordinators.transactions.records import TransactionLogValue, TransactionStatus
 from ottla.coordinators.transactions.settings import TransactionSettings
-from ottla.coordinators.transactions.transaction import Transaction, is_exhausted
-from ottla.errors import NotLeader, Refusal
+from ottla.coordinators.transactions.transaction import EPOCH_MAX, Transaction, is_exhausted
+from ottla.errors import NotLeader, ProducerFenced, Refusal
 from ottla.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnResponse
 from ottla.protocol.messages.commit_together import CommitTogetherResponse
 from ottla.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
@@ -122,6 +122,8 @@ class ModelBroker:
         """Decisions for which markers have been ordered before."""
         self._told: dict[str, tuple[int, int]] = {}
         """The producer id and epoch that somebody was told last, by transactional id."""
+        self._owners: dict[tuple[int, int], object] = {}
+        """Who was told each of them: never two, or the one could write into what the other has open."""
         self._producer_ids = FIRST_PRODUCER_ID
         self.coordinator = ModelCoordinator(
             settings,
@@ -146,25 +148,32 @@ class ModelBroker:
 
         self.coordinator.ask(asked, decide, counted)
 
-    def init_producer(self, request: InitProducerIdRequest, done: Done) -> None:
+    def init_producer(self, request: InitProducerIdRequest, who: object, done: Done) -> None:
         self._producer_ids += 1
         new_producer_id = self._producer_ids
 
         def told(reply: Message | Refusal) -> None:
             if isinstance(reply, InitProducerIdResponse):
                 assert request.transactional_id is not None
-                self._note_told(request.transactional_id, reply.producer_id, reply.producer_epoch)
+                self._note_told(request.transactional_id, reply.producer_id, reply.producer_epoch, who)
+                if self._is_timed_out(request.transactional_id, epoch=request.producer_epoch):
+                    self._counts["after a timeout a producer goes on by naming itself"] += 1
             done(reply)
 
         self.ask("InitProducerId", lambda shard, *rest: shard.init_producer(request, new_producer_id, *rest), told)
 
-    def end(self, request: EndTxnRequest, version: int, done: Done) -> None:
+    def end(self, request: EndTxnRequest, version: int, who: object, done: Done) -> None:
         self._producer_ids += 1
         new_producer_id = self._producer_ids if is_exhausted(request.producer_epoch) else -1
 
         def told(reply: Message | Refusal) -> None:
             if isinstance(reply, EndTxnResponse) and version >= VERSION_2_MIN:
-                self._note_told(request.transactional_id, reply.producer_id, reply.producer_epoch)
+                self._note_told(request.transactional_id, reply.producer_id, reply.producer_epoch, who)
+                if self._is_timed_out(request.transactional_id, epoch=request.producer_epoch):
+                    assert not request.committed, "what took too long was told committed"
+                    self._counts["after a timeout a producer goes on by an abort"] += 1
+            elif isinstance(reply, ProducerFenced) and version >= VERSION_2_MIN:
+                assert not self._may_go_on(request), "fenced, though it only took too long"
             done(reply)
 
         name = "EndTxn" if version >= VERSION_2_MIN else "EndTxn of version 1"
@@ -214,7 +223,24 @@ class ModelBroker:
         except Refusal as refusal:
             done(refusal)
 
-    def _note_told(self, transactional_id: str, producer_id: int, epoch: int) -> None:
+    def _is_timed_out(self, transactional_id: str, *, epoch: int) -> bool:
+        """Whether the last transaction of this id took too long, and had this epoch."""
+        position, _ = self.coordinator.decisions.get(transactional_id, (-1, False))
+        return self.coordinator.timeouts.get(position) == epoch
+
+    def _may_go_on(self, request: EndTxnRequest) -> bool:
+        """Whether nobody has come since the transaction of this producer took too long; and it has epochs left."""
+        found = self.coordinator.shard.transactions.get(request.transactional_id)
+        is_its_own = self._is_timed_out(request.transactional_id, epoch=request.producer_epoch)
+        if found is None or not is_its_own or is_exhausted(request.producer_epoch):
+            return False
+        present = (request.producer_id, request.producer_epoch + 1)
+        is_aborted = found.status in (TransactionStatus.PREPARE_ABORT, TransactionStatus.COMPLETE_ABORT)
+        return is_aborted and found.identity == present
+
+    def _note_told(self, transactional_id: str, producer_id: int, epoch: int, who: object) -> None:
+        assert self._owners.setdefault((producer_id, epoch), who) is who, "two have been told one epoch"
+        assert epoch < EPOCH_MAX, "an epoch that nobody could be fenced from"
         before_id, before_epoch = self._told.get(transactional_id, (-1, -1))
         assert producer_id >= before_id, "an old producer id is told again"
         assert producer_id > before_id or epoch >= before_epoch, "the epoch goes down"

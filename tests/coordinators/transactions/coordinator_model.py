@@ -26,7 +26,7 @@ from ottla.coordinators.transactions.records import (
 )
 from ottla.coordinators.transactions.settings import TransactionSettings
 from ottla.coordinators.transactions.shard import TransactionShard
-from ottla.coordinators.transactions.transactions import TIMERS
+from ottla.coordinators.transactions.transactions import TIMEOUT, TIMERS
 from ottla.errors import CoordinatorLoadInProgress, CoordinatorNotAvailable, Refusal
 from ottla.protocol.schema import Message
 
@@ -80,6 +80,8 @@ class ModelCoordinator:
         """By the position of the batch; of all batches that were ever appended and not lost."""
         self.decisions: dict[str, tuple[int, bool]] = {}
         """The last decision to end a transaction of each id: its position, and whether it was one for several."""
+        self.timeouts: dict[int, int] = {}
+        """Where it was decided that a transaction had taken too long; and the epoch that it had."""
         self.durable: list[Batch] = []
         self.unsynced: list[Batch] = []
         self.held: deque[tuple[int, Ticket, Message | Refusal]] = deque()
@@ -146,6 +148,9 @@ class ModelCoordinator:
             self._clock.advance(max(at_ms - self._clock.now_ms(), 0))
             del self.timers[key]
             self._counts[f"timer: {key[1]}"] += 1
+            found = self.shard.transactions.get(key[2]) if key[1] == TIMEOUT else None
+            if found is not None and found.status is TransactionStatus.ONGOING:
+                self.timeouts[self._next_position] = found.value.producer_epoch
             self._run(partial(self.shard.on_timer, key))
         self._clock.advance(end_ms - self._clock.now_ms())
 

@@ -1,5 +1,8 @@
 """Transactional producers of both versions, as honest clients are: they retry what got no answer, and stop when fenced.
 
+One whose transaction has taken too long is refused as if it had been fenced, and may try to go on: with the second
+version by an abort, with both by naming the identity that it has. If it was fenced indeed, it hears so then.
+
 Each asks for one thing at a time. Several may have the same transactional id, as when a process is thought dead and is
 not; then all but the last are fenced sooner or later.
 """
@@ -117,7 +120,7 @@ class Writer:
             producer_id=self.producer_id if is_resumed else -1,
             producer_epoch=self.epoch if is_resumed else -1,
         )
-        self._broker.init_producer(request, self.connection.heard(hear))
+        self._broker.init_producer(request, self, self.connection.heard(hear))
 
     def take(self, producer_id: int, *, epoch: int) -> None:
         """Go on under this identity; sequences begin anew with it."""
@@ -229,9 +232,11 @@ class Producer(Writer):
             assert reply.code in TRIED_AGAIN, reply.code
 
     def _refused(self, code: ErrorCode) -> None:
-        if code in FENCED:
+        # It may be fenced, or have taken too long: with the second version an abort tells.
+        is_tried = self.is_version_2 and self._random.random() < 0.5
+        if code in FENCED and not is_tried:
             self._begin_anew()
-        elif code in ABORTABLE:
+        elif code in FENCED | ABORTABLE:
             self._is_commit, self._has_gap = False, True
             self.phase = Phase.END
         else:
@@ -258,7 +263,7 @@ class Producer(Writer):
             producer_epoch=self.epoch,
             committed=is_commit,
         )
-        self._maybe_late(0.1, lambda: self._broker.end(request, self.version, lambda reply: None))
+        self._maybe_late(0.1, lambda: self._broker.end(request, self.version, self, lambda reply: None))
 
         def hear(reply: Message | Refusal) -> None:
             if isinstance(reply, EndTxnResponse):
@@ -270,10 +275,21 @@ class Producer(Writer):
             assert isinstance(reply, Refusal)
             if reply.code in FENCED:
                 self._begin_anew()
+            elif reply.code is ErrorCode.INVALID_TXN_STATE:
+                assert self.is_version_2, "the first version is fenced by whatever ends its transaction"
+                assert is_commit, "an abort finds what it asks for"
+                assert written.told is None, "it was told that it is committed"
+                self._commit_refused()
             else:
                 assert reply.code in TRIED_AGAIN, reply.code
 
-        self._broker.end(request, self.version, self.connection.heard(hear))
+        self._broker.end(request, self.version, self, self.connection.heard(hear))
+
+    def _commit_refused(self) -> None:
+        """It took too long, and was aborted: abort it too, and go on; or as a new process."""
+        self._is_commit = False
+        if self._random.random() < 0.3:
+            self._begin_anew()
 
     def _after_end(self) -> None:
         self.phase = Phase.BEGIN

@@ -48,6 +48,7 @@ from ottla.coordinators.transactions.records import (
 )
 from ottla.coordinators.transactions.settings import TransactionSettings
 from ottla.coordinators.transactions.shard import TransactionShard
+from ottla.coordinators.transactions.transactions import TIMEOUT
 from ottla.errors import Refusal
 from ottla.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnResponse
 from ottla.protocol.messages.commit_together import CommitTogetherRequest, OpenTransaction
@@ -108,6 +109,7 @@ class Stage:
         self._producer_ids = 0
         self._clients: dict[str, Client] = {}
         self._orders: dict[str, list[WriteMarkers]] = {}
+        self._timed_out: set[str] = set()
         self._out: list[str] = []
         self._shard = TransactionShard(self._settings)
         self._commands: dict[str, Callable[[Line], None]] = {
@@ -205,13 +207,19 @@ class Stage:
             return
         before = self._state(key.transactional_id)
         self._shard.replay(key, value)
+        if before.startswith("CompleteAbort"):
+            self._timed_out.discard(key.transactional_id)
         self._seen.moves.add((before, self._state(key.transactional_id)))
 
     def _state(self, transactional_id: str) -> str:
         found = self._shard.transactions.get(transactional_id)
         if found is None:
             return NOTHING
-        return f"{found.status.told} fenced" if found.value.is_fenced else found.status.told
+        told = found.status.told
+        if found.value.is_fenced:
+            return f"{told} fenced"
+        is_timed_out = transactional_id in self._timed_out and told.endswith("Abort")
+        return f"{told} timed out" if is_timed_out else told
 
     def _note(self, decision: str, transactional_id: str) -> None:
         self._seen.decisions.add((self._state(transactional_id), decision))
@@ -236,6 +244,8 @@ class Stage:
         self._say(f"timer {' '.join(key[1:])}")
         if len(key) > 2:
             self._note(key[1], key[2])
+            if key[1] == TIMEOUT:
+                self._timed_out.add(key[2])
         else:
             self._note_all(key[1])
         self._do(lambda outcome, now_ms: self._shard.on_timer(key, outcome, now_ms))

@@ -19,8 +19,8 @@ from tests.coordinators.transactions.stage import NOTHING, Seen, Stage
 SCENARIOS = sorted(Path(__file__).with_name("scenarios").glob("*.txt"))
 RULE = "----"
 
-AT_REST = ("Empty", "CompleteCommit", "CompleteAbort", "CompleteAbort fenced")
-BEING_ENDED = ("PrepareCommit", "PrepareAbort", "PrepareAbort fenced")
+AT_REST = ("Empty", "CompleteCommit", "CompleteAbort", "CompleteAbort fenced", "CompleteAbort timed out")
+BEING_ENDED = ("PrepareCommit", "PrepareAbort", "PrepareAbort fenced", "PrepareAbort timed out")
 STATES = (*AT_REST, "Ongoing", *BEING_ENDED)
 DECISIONS = (
     "init",
@@ -52,6 +52,7 @@ EVERY_MOVE = {
         "PrepareCommit": ("CompleteCommit",),
         "PrepareAbort": ("CompleteAbort",),
         "PrepareAbort fenced": ("CompleteAbort fenced",),
+        "PrepareAbort timed out": ("CompleteAbort timed out",),
         **dict.fromkeys(AT_REST, ("Empty", "Ongoing", "PrepareAbort", NOTHING)),
     }.items()
     for after in afters

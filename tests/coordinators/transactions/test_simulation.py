@@ -38,7 +38,7 @@ ANSWERS = {
     "InitProducerId": "NONE PRODUCER_FENCED CONCURRENT_TRANSACTIONS COORDINATOR_LOAD_IN_PROGRESS "
     "COORDINATOR_NOT_AVAILABLE",
     "AddPartitionsToTxn": "NONE PRODUCER_FENCED CONCURRENT_TRANSACTIONS INVALID_PRODUCER_ID_MAPPING",
-    "EndTxn": "NONE PRODUCER_FENCED CONCURRENT_TRANSACTIONS INVALID_PRODUCER_ID_MAPPING",
+    "EndTxn": "NONE PRODUCER_FENCED CONCURRENT_TRANSACTIONS INVALID_PRODUCER_ID_MAPPING INVALID_TXN_STATE",
     "EndTxn of version 1": "NONE PRODUCER_FENCED",
     "Produce": "NONE PRODUCER_FENCED CONCURRENT_TRANSACTIONS INVALID_PRODUCER_ID_MAPPING INVALID_TXN_STATE "
     "TRANSACTION_ABORTABLE NOT_LEADER_OR_FOLLOWER",
@@ -53,6 +53,8 @@ EVENTS = {
     "a load comes to its end",
     "a marker waits for an offline partition",
     "a producer goes on under another id",
+    "after a timeout a producer goes on by an abort",
+    "after a timeout a producer goes on by naming itself",
     "an order is given again while it is carried out",
     "an order is not due any more",
     "group commits",

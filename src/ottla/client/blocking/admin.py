@@ -12,8 +12,9 @@ from ottla.client.cluster import Cluster
 from ottla.client.group_admin import GroupDescription, GroupListing, PartitionLag
 from ottla.client.offsets import OffsetFound
 from ottla.client.settings import Isolation
+from ottla.client.transaction_admin import ProducerDescription, TransactionDescription, TransactionListing
 from ottla.client.transport import run_now
-from ottla.client.values import Committed, TopicPartition
+from ottla.client.values import Committed, OpenTransaction, TopicPartition
 
 T = TypeVar("T")
 
@@ -129,9 +130,12 @@ class Admin:
         """All positions that a group has committed; none for a group that is not there."""
         return self._run(self._logic.group_offsets(group))
 
-    def group_lag(self, group: str) -> dict[TopicPartition, PartitionLag]:
-        """How far a group is in every partition that it has committed or that a member reads."""
-        return self._run(self._logic.group_lag(group))
+    def group_lag(self, group: str, *, isolation: Isolation = "read_uncommitted") -> dict[TopicPartition, PartitionLag]:
+        """How far a group is in every partition that it has committed or that a member reads.
+
+        For readers of committed records a partition ends where the first open transaction begins.
+        """
+        return self._run(self._logic.group_lag(group, isolation=isolation))
 
     def alter_group_offsets(self, group: str, positions: Mapping[tuple[str, int], int | Committed]) -> None:
         """Set a group's positions; refused (NON_EMPTY_GROUP) while it has members, who would not notice."""
@@ -148,6 +152,67 @@ class Admin:
     def delete_groups(self, groups: Iterable[str]) -> None:
         """Delete several, whatever becomes of the others; raises the first refusal afterwards."""
         self._run(self._logic.delete_groups(groups))
+
+    # --- transactions --------------------------------------------------------------------------------
+
+    def list_transactions(
+        self,
+        *,
+        states: Iterable[str] = (),
+        producer_ids: Iterable[int] = (),
+        older_than_ms: int | None = None,
+        pattern: str | None = None,
+    ) -> list[TransactionListing]:
+        """All transactional ids of the cluster, or those that fit: `pattern` has to match the whole id."""
+        return self._run(
+            self._logic.list_transactions(
+                states=states, producer_ids=producer_ids, older_than_ms=older_than_ms, pattern=pattern
+            )
+        )
+
+    def describe_transaction(self, transactional_id: str) -> TransactionDescription | None:
+        """What is known of a transactional id; None: nothing."""
+        return self._run(self._logic.describe_transaction(transactional_id))
+
+    def describe_transactions(self, transactional_ids: Iterable[str]) -> dict[str, TransactionDescription | None]:
+        """The same for several."""
+        return self._run(self._logic.describe_transactions(transactional_ids))
+
+    def describe_producers(
+        self, partitions: Iterable[tuple[str, int]]
+    ) -> dict[TopicPartition, list[ProducerDescription]]:
+        """The producers that each partition remembers."""
+        return self._run(self._logic.describe_producers(partitions))
+
+    def abort_transaction(self, transactional_id: str) -> TransactionDescription:
+        """Fence the producer of a transactional id, which aborts what it has open; returns how it stood before.
+
+        Refused (TRANSACTIONAL_ID_NOT_FOUND) for an id that nothing is known of.
+        """
+        return self._run(self._logic.abort_transaction(transactional_id))
+
+    def abort_hanging(self, topic: str, partition: int, *, start_offset: int) -> ProducerDescription:
+        """Abort the transaction that is open since this offset in a partition; returns whose it was."""
+        return self._run(self._logic.abort_hanging(topic, partition, start_offset=start_offset))
+
+    def commit_together(self, query_id: str, batch_id: int, transactions: Iterable[OpenTransaction]) -> bool:
+        """Commit transactions that were left open, all or none, once for each key of query and batch.
+
+        True: the key had been committed before, and nothing was done. An API of Ottla's own.
+        """
+        return self._run(self._logic.commit_together(query_id, batch_id, transactions))
+
+    def is_committed(self, query_id: str, batch_id: int) -> bool:
+        """Whether a key has been committed. Only the latest ones of a query are remembered."""
+        return self._run(self._logic.is_committed(query_id, batch_id))
+
+    def last_committed(self, query_id: str) -> int | None:
+        """The batch of a query that was committed last; None: none is remembered."""
+        return self._run(self._logic.last_committed(query_id))
+
+    def keep_transactions(self, query_id: str, transactions: Iterable[OpenTransaction]) -> None:
+        """Let the time of transactions that were left open begin anew; refused if one of them is not open any more."""
+        self._run(self._logic.keep_transactions(query_id, transactions))
 
     # --- the end -------------------------------------------------------------------------------------
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
 from ottla.client.assembly import Assembly, checked_settings
 from ottla.client.blocking.admin import Admin
 from ottla.client.blocking.consumer import Consumer
+from ottla.client.blocking.processing import Processor
 from ottla.client.blocking.producer import Producer
 from ottla.client.blocking_transport import BlockingTransport
 from ottla.client.settings import ClientSettings, parse_addresses
 from ottla.client.transport import IN_PROCESS, InProcessBroker, InProcessTransport
+from ottla.client.turns import reader_settings, writer_settings
 
 
 class Client:
@@ -39,6 +41,33 @@ class Client:
         )
         self._keep(made)
         return made
+
+    def process(
+        self,
+        topics: str | Sequence[str] = (),
+        *,
+        group: str,
+        pattern: str | None = None,
+        transactional_id: str | None = None,
+        idle_ms: int | None = None,
+        consumer: Mapping[str, Any] | None = None,
+        producer: Mapping[str, Any] | None = None,
+    ) -> Processor:
+        """A loop that reads topics and writes what becomes of them, exactly once; use it with `with`.
+
+        `consumer` and `producer` are settings of its two sides.
+        """
+        names = [topics] if isinstance(topics, str) else list(topics)
+        reading = reader_settings(group, consumer or {})
+        writing = writer_settings(group, transactional_id, producer or {}, self._assembly.new_id)
+        return Processor(
+            self.consumer(**reading),
+            self.producer(**writing),
+            names,
+            pattern,
+            ticks=self._assembly.ticks,
+            idle_ms=idle_ms,
+        )
 
     def admin(self) -> Admin:
         """The admin; the same one each time, until it is closed."""

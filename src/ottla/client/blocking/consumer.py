@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Self
 
 from ottla.client.background import ThreadBackground
 from ottla.client.cluster import Cluster
-from ottla.client.consumer import SLICE_MS, AsyncConsumer, Positions
+from ottla.client.consumer import SLICE_MS, AsyncConsumer
 from ottla.client.errors import ClientClosed
+from ottla.client.progress import Positions, Progress
 from ottla.client.settings import ConsumerSettings
 from ottla.client.transport import run_now
 from ottla.client.values import Committed, Record, TopicPartition
@@ -126,6 +127,14 @@ class Consumer:
     def committed_entry(self, topic: str, partition: int) -> Committed | None:
         """The same with the note and the leader epoch that were stored with it."""
         return run_now(self._logic.committed_entry(topic, partition))
+
+    def progress(self) -> Progress:
+        """How far the group has read here, for a producer that stores it in a transaction."""
+        return self._logic.progress()
+
+    def go_back(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Give records out again, from these offsets or from where the group has committed meanwhile."""
+        self._logic.go_back(offsets)
 
     def poll(self, timeout_ms: int = 0, *, records_max: int | None = None) -> list[Record]:
         """The next records, waiting so long for the first; empty when none came."""

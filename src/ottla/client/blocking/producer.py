@@ -10,22 +10,26 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from random import Random
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from ottla.client.accumulator import NEVER_MS, Accumulator, Batch, notify, size_of
 from ottla.client.cluster import Cluster
-from ottla.client.errors import BufferFull, ClientClosed
+from ottla.client.errors import BufferFull, ClientClosed, TransactionFailed
 from ottla.client.intake import Intake, gathered
+from ottla.client.progress import Positions, Progress, Reader, progress_of
 from ottla.client.sending import Sender
 from ottla.client.settings import ProducerSettings
 from ottla.client.topology import TopicView
+from ottla.client.transactions import Transactions, transactional
 from ottla.client.transport import run_now
-from ottla.client.values import HeaderPairs, NewRecord, RecordPosition, TopicPartition
+from ottla.client.values import HeaderPairs, NewRecord, OpenTransaction, RecordPosition, TopicPartition
 from ottla.clock import Clock
+from ottla.errors import OttlaError
 from ottla.records.packing import RecordTuple
 
 LOOK_AGAIN_SECONDS = 1.0
@@ -53,7 +57,10 @@ class Producer:
             delivery_timeout_ms=settings.delivery_timeout_ms,
         )
         self._intake = Intake(cluster, self._accumulator, settings, clock=clock, chance=chance)
-        self._sender = Sender(cluster, self._accumulator, settings)
+        self._transactions = None if settings.transactional_id is None else Transactions(cluster, settings)
+        if self._transactions is not None:
+            self._accumulator.gate = self._transactions.gate
+        self._sender = Sender(cluster, self._accumulator, settings, self._transactions)
         self._changed = threading.Condition()
         self._driving = False
         self._waiting = 0
@@ -141,9 +148,13 @@ class Producer:
         self._drive(lambda: all(batch.done for batch in batches))
 
     def _topic(self, topic: str, partition: int | None) -> TopicView:
+        return self._in_role(self._intake.topic(topic, partition))
+
+    def _in_role(self, work: Coroutine[Any, Any, T]) -> T:
+        """Use the connections while nobody else does."""
         self._take_role()
         try:
-            return run_now(self._intake.topic(topic, partition))
+            return run_now(work)
         finally:
             self._leave_role()
 
@@ -184,6 +195,88 @@ class Producer:
             self._accumulator.flush_all()
             before = self._accumulator.bytes_waiting
             self._drive(lambda before=before: self._accumulator.bytes_waiting < before, until_ms)  # type: ignore[misc]
+
+    # --- transactions --------------------------------------------------------------------------------
+
+    @contextmanager
+    def transaction(self) -> Iterator[Self]:
+        """All that is sent in a `with` block, or nothing of it: committed at its end, aborted if it raises."""
+        transactions = transactional(self._transactions)
+        self.begin()
+        try:
+            yield self
+        except BaseException as e:
+            if transactions.is_open:
+                self._abort_because_of(e)
+            raise
+        if transactions.is_open:
+            # Unless the block has ended it itself.
+            self.commit()
+
+    def begin(self) -> None:
+        """Open a transaction; the first time, fence whoever used the transactional id before."""
+        self._check_open()
+        self._in_role(transactional(self._transactions).begin())
+
+    def commit(self) -> None:
+        """Send what was submitted, and make all of it count; aborts and raises if something could not be sent."""
+        self._check_open()
+        transactions = transactional(self._transactions)
+        transactions.stop_taking()
+        self.flush()
+        self._in_role(transactions.commit())
+
+    def abort(self) -> None:
+        """Make nothing of it count; what was submitted and not sent is dropped."""
+        self._check_open()
+        transactions = transactional(self._transactions)
+        transactions.stop_taking()
+        self._in_role(self._abort(transactions, None))
+
+    def send_offsets(self, source: Reader | Progress | Positions, *, group: str | None = None) -> None:
+        """Store how far a consumer has read, or these positions of a group, as part of the transaction."""
+        self._check_open()
+        told = progress_of(source, group)
+        self._in_role(transactional(self._transactions).send_offsets(told.group, told.offsets, told.member))
+
+    def detach(self) -> OpenTransaction | None:
+        """Send what was submitted, then close and leave the transaction open for somebody else to commit.
+
+        None: nothing was sent, so that there is nothing to commit. Aborts and raises if something could not be sent.
+        """
+        self._check_open()
+        transactions = transactional(self._transactions)
+        transactions.stop_taking()
+        self.flush()
+        if transactions.failure is not None:
+            self._in_role(transactions.commit())
+        left_open = transactions.leave_open()
+        self.close()
+        return left_open
+
+    async def _abort(self, transactions: Transactions, time_ms: int | None) -> None:
+        gone = self._accumulator.fail_all(TransactionFailed("the transaction was aborted before this record was sent"))
+        transactions.dropped(gone)
+        notify(gone)
+        await transactions.abort(time_ms=time_ms)
+
+    def _abort_because_of(self, error: BaseException) -> None:
+        """As well as it can be done now; the error is the one to hear of."""
+        transactions = transactional(self._transactions)
+        try:
+            transactions.stop_taking()
+            self._in_role(self._abort(transactions, self._cluster.settings.request_timeout_ms))
+        except OttlaError as e:
+            error.add_note(f"the transaction could not be aborted now: {e}")
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction is open."""
+        return self._transactions is not None and self._transactions.is_open
+
+    def _check_open(self) -> None:
+        if self._closing:
+            raise ClientClosed("the producer is closed")
 
     # --- driving -------------------------------------------------------------------------------------
 
@@ -290,6 +383,8 @@ class Producer:
         self._close(abort=False)
 
     def _close(self, *, abort: bool) -> None:
+        if self._transactions is not None and self._transactions.is_open and not self._closing:
+            self._end_transaction()
         with self._changed:
             if self._closing and self._watcher is None and self._accumulator.is_empty:
                 return
@@ -306,6 +401,15 @@ class Producer:
         watcher, self._watcher = self._watcher, None
         if watcher is not None:
             watcher.join()
+
+    def _end_transaction(self) -> None:
+        """Nobody will commit it, and until it has ended nobody reads beyond it."""
+        transactions = transactional(self._transactions)
+        try:
+            transactions.stop_taking()
+            self._in_role(self._abort(transactions, self._cluster.settings.request_timeout_ms))
+        except OttlaError as e:
+            _logger.warning("the transaction that was open at the close could not be aborted: %s", e)
 
     def __enter__(self) -> Self:
         return self

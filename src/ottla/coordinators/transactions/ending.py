@@ -127,8 +127,9 @@ def _is_asked_again(found: Transaction, request: EndTxnRequest) -> bool:
         return False
     if request.producer_epoch != value.last_producer_epoch:
         return False
-    is_rotated = request.producer_id == value.previous_producer_id and is_exhausted(request.producer_epoch)
-    return request.producer_id == value.producer_id or is_rotated
+    return request.producer_id == value.producer_id or found.is_next_of(
+        producer_id=request.producer_id, producer_epoch=request.producer_epoch
+    )
 
 
 def _check_same(found: Transaction, marker_type: MarkerType) -> None:

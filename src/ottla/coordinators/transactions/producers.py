@@ -116,8 +116,8 @@ def _taking(found: Transaction, held: _Held | None, new_producer_id: ProducerId)
     present = _Held(value.producer_id, value.producer_epoch)
     if held is not None and held != present:
         # The answer to its last question may have been lost; then it gets that answer.
-        is_its_id = held.producer_id == value.producer_id or (
-            held.producer_id == value.previous_producer_id and is_exhausted(held.epoch)
+        is_its_id = held.producer_id == value.producer_id or found.is_next_of(
+            producer_id=held.producer_id, producer_epoch=held.epoch
         )
         if not is_its_id or held.epoch != value.last_producer_epoch:
             raise _fenced(found, held)

@@ -86,6 +86,14 @@ class Transaction:
             tuple(sorted(self.partitions)),
         )
 
+    def is_next_of(self, *, producer_id: int, producer_epoch: int) -> bool:
+        """Whether its producer had this identity, the last under another id, right before the present one.
+
+        Only the first epoch of an id comes right after: later, whoever had the other id has been fenced.
+        """
+        is_first = self.value.producer_epoch == 0
+        return is_first and producer_id == self.value.previous_producer_id and is_exhausted(producer_epoch)
+
     # --- the next value ------------------------------------------------------------------------------
 
     def with_partitions(self, partitions: Iterable[TopicPartition], now_ms: int) -> TransactionLogValue:

@@ -1,0 +1,174 @@
+"""Which requests a connection learns to answer without reading them, and when it reads them after all."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+
+import pytest
+
+from ottla.error_codes import ErrorCode
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.connection import ClientConnection
+from ottla.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from ottla.protocol.messages.produce import PartitionProduceResponse, ProduceResponse
+from ottla.records.compression import Codec
+from ottla.server.repeats import SHAPES_MAX
+from tests.broker.stage import produce_request
+from tests.server.repeats_stage import Door, Line
+from tests.storage.workbench import batch
+
+TOPIC = "orders"
+READ_FIRST = 3
+"""A log's first batches are looked at one by one, so that many requests are read before one is not."""
+
+
+class Producer:
+    """A client that sends alike requests over one connection."""
+
+    def __init__(self, door: Door) -> None:
+        self.door = door
+        self.line = Line(door)
+        self._client = ClientConnection("producer")
+
+    def send(
+        self, count: int = 1, *, version: int = 9, partition: int = 0, data: bytes | None = None, acks: int = 1
+    ) -> list[PartitionProduceResponse]:
+        """Send requests in one pass; what each of them got."""
+        stage = self.door.stage
+        is_by_id = version >= 13
+        topic = stage.broker.services.catalog.image.topics.get(TOPIC)
+        topic_id = topic.topic_id.bytes if is_by_id and topic is not None else bytes(16)
+        request = produce_request(
+            "" if is_by_id else TOPIC, partition, batch(b"v") if data is None else data, acks=acks, topic_id=topic_id
+        )
+        self.line.send(b"".join(b"".join(self._client.send(ApiKey.PRODUCE, version, request)[1]) for _ in range(count)))
+        self.door.settle()
+        answers = []
+        for response in self._client.receive(self.line.take()):
+            assert isinstance(response.message, ProduceResponse)
+            answers.append(response.message.responses[0].partition_responses[0])
+        return answers
+
+    def read(self, count: int = 1, **how: int) -> int:
+        """How many of so many alike requests, one in each pass, were read; all of them have been served."""
+        before = self.door.broker.produced
+        for _ in range(count):
+            (answer,) = self.send(**how)  # type: ignore[arg-type]
+            assert answer.error_code == ErrorCode.NONE
+        return self.door.broker.produced - before
+
+
+@pytest.fixture
+def producer() -> Iterator[Producer]:
+    door = Door()
+    door.stage.create(TOPIC, 2)
+    made = Producer(door)
+    yield made
+    made.line.end()
+    door.close()
+
+
+@pytest.mark.parametrize("version", range(5, 14))
+def test_a_request_like_an_earlier_one_is_not_read(producer: Producer, version: int) -> None:
+    producer.read(READ_FIRST, version=version)
+    assert producer.read(10, version=version) == 0
+
+
+@pytest.mark.parametrize("version", [3, 4])
+def test_versions_whose_answers_leave_something_out_are_read(producer: Producer, version: int) -> None:
+    assert producer.read(10, version=version) == 10
+
+
+@pytest.mark.parametrize("acks", [0, -1])
+def test_other_acknowledgements_are_read(producer: Producer, acks: int) -> None:
+    for _ in range(10):
+        producer.send(acks=acks)
+    assert producer.door.broker.produced == 10
+
+
+def test_those_that_come_together_get_offsets_of_their_own(producer: Producer) -> None:
+    producer.read(READ_FIRST)
+    before = producer.door.broker.produced
+    answers = producer.send(5, data=batch(b"a", b"b"))
+    assert [answer.base_offset for answer in answers] == [3, 5, 7, 9, 11]
+    assert producer.door.broker.produced == before
+
+
+def test_a_compression_that_not_every_version_knows_is_read(producer: Producer) -> None:
+    producer.read(READ_FIRST)
+    before = producer.door.broker.produced
+    producer.send(2, data=batch(b"v", codec=Codec.ZSTD))
+    assert producer.door.broker.produced == before + 2
+
+
+def test_partitions_in_turn_are_all_remembered(producer: Producer) -> None:
+    for partition in (0, 1):
+        producer.read(READ_FIRST, partition=partition)
+    assert producer.read(partition=0) + producer.read(partition=1) + producer.read(partition=0) == 0
+
+
+def test_another_version_with_the_same_head_is_learned_in_its_place(producer: Producer) -> None:
+    producer.read(READ_FIRST + 1, version=9)
+    assert producer.read(version=10) == 1
+    assert producer.read(5, version=10) == 0
+
+
+def test_a_topic_that_was_made_anew_is_learned_anew(producer: Producer) -> None:
+    producer.read(READ_FIRST + 1)
+    stage = producer.door.stage
+    stage.call(DeleteTopicsRequest([DeleteTopicState(TOPIC)]))
+    (refused,) = producer.send()
+    assert refused.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    stage.scheduler.run()
+    producer.read(READ_FIRST)
+    assert producer.read(5) == 0
+    assert stage.partition(TOPIC).log.end_offset == READ_FIRST + 5
+
+
+def test_a_connection_remembers_a_limited_number_of_heads() -> None:
+    door = Door()
+    door.stage.create(TOPIC, SHAPES_MAX + 1)
+    producer = Producer(door)
+    for partition in range(SHAPES_MAX + 1):
+        producer.read(READ_FIRST, partition=partition)
+    assert len(producer.line.session._repeats._shapes) <= SHAPES_MAX
+    assert producer.read(partition=SHAPES_MAX) == 0
+    producer.line.end()
+    door.close()
+
+
+def test_a_disk_that_fills_up_keeps_the_first_requests_of_a_pass(producer: Producer) -> None:
+    producer.read(READ_FIRST)
+    disk, data = producer.door.stage.disk, batch(b"v")
+    disk.capacity_bytes = disk.used_bytes() + 2 * len(data)
+    answers = producer.send(4, data=data)
+    full = ErrorCode.KAFKA_STORAGE_ERROR
+    assert [answer.error_code for answer in answers] == [ErrorCode.NONE, ErrorCode.NONE, full, full]
+    disk.heal()
+    assert [answer.base_offset for answer in producer.send(2, data=data)] == [5, 6]
+
+
+def test_a_disk_that_fails_refuses_all_requests_of_a_pass(producer: Producer) -> None:
+    producer.read(READ_FIRST)
+    producer.door.stage.disk.fail_next("append", ".log", errno.EIO)
+    answers = producer.send(3)
+    assert [answer.error_code for answer in answers] == [ErrorCode.KAFKA_STORAGE_ERROR] * 3
+    assert not producer.line.transport.is_closed
+
+
+def test_a_damaged_batch_among_good_ones_is_refused_by_itself(producer: Producer) -> None:
+    producer.read(READ_FIRST)
+    good, damaged = batch(b"v"), bytearray(batch(b"v"))
+    damaged[-1] ^= 1
+    client = ClientConnection("producer")
+    frames = [
+        b"".join(client.send(ApiKey.PRODUCE, 9, produce_request(TOPIC, 0, bytes(data), acks=1))[1])
+        for data in (good, damaged, good)
+    ]
+    producer.line.send(b"".join(frames))
+    codes = []
+    for response in client.receive(producer.line.take()):
+        assert isinstance(response.message, ProduceResponse)
+        codes.append(response.message.responses[0].partition_responses[0].error_code)
+    assert codes == [ErrorCode.NONE, ErrorCode.CORRUPT_MESSAGE, ErrorCode.NONE]
