@@ -23,6 +23,10 @@ from scripts import machine  # noqa: E402  (the path has to be set first)
 COUNTS = {
     "BROKER_KILL_ROUNDS": "10",
     "CHURN_ROUNDS": "20",
+    "COPY_COPIER_KILLS": "10",
+    "COPY_RECORDS": "100000",
+    "COPY_SERVER_KILLS": "10",
+    "COPY_ZOMBIES": "10",
     "CRASH_SEEDS": "3000",
     "FUZZ_CASES": "1000000",
     "GROUP_SEEDS": "3000",
@@ -33,6 +37,7 @@ COUNTS = {
     "POWER_SEEDS": "1500",
     "RACE_ROUNDS": "20",
     "RACE_TRANSACTIONS": "100",
+    "RANDOM_KILL_ROUNDS": "50",
     "RANDOM_REQUESTS": "200",
     "REPEAT_SEEDS": "1000",
     "SERVER_FUZZ_CONNECTIONS": "20000",

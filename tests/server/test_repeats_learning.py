@@ -11,11 +11,17 @@ from ottla.error_codes import ErrorCode
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.connection import ClientConnection
 from ottla.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from ottla.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from ottla.protocol.messages.produce import PartitionProduceResponse, ProduceResponse
 from ottla.records.compression import Codec
 from ottla.server.repeats import SHAPES_MAX
 from tests.broker.stage import produce_request
 from tests.server.repeats_stage import Door, Line
+from tests.server.repeats_stream import TOPIC_RESOURCE
 from tests.storage.workbench import batch
 
 TOPIC = "orders"
@@ -172,3 +178,46 @@ def test_a_damaged_batch_among_good_ones_is_refused_by_itself(producer: Producer
         assert isinstance(response.message, ProduceResponse)
         codes.append(response.message.responses[0].partition_responses[0].error_code)
     assert codes == [ErrorCode.NONE, ErrorCode.CORRUPT_MESSAGE, ErrorCode.NONE]
+
+
+def _frame(data: bytes, *, length: bytes | None = None, end: bytes = b"\0\0\0") -> bytes:
+    """A request of version 9, whose length of the records or whose end may be another than it should."""
+    records_end = bytes((len(data) + 1,)) + data + b"\0\0\0"
+    whole = b"".join(ClientConnection("producer").send(ApiKey.PRODUCE, 9, produce_request(TOPIC, 0, data, acks=1))[1])
+    assert whole.endswith(records_end)
+    body = whole[4 : -len(records_end)] + (length or records_end[:1]) + data + end
+    return len(body).to_bytes(4) + body
+
+
+def test_records_that_wait_for_the_disk_after_a_change_of_settings_do_so(producer: Producer) -> None:
+    producer.read(READ_FIRST + 1)
+    change = AlterConfigsResource(TOPIC_RESOURCE, TOPIC, [AlterableConfig("flush.messages", 0, "1")])
+    producer.door.stage.call(IncrementalAlterConfigsRequest([change]))
+    producer.line.send(_frame(batch(b"v")))
+    assert producer.line.take() == b""
+    producer.door.settle()
+    assert producer.line.take() != b""
+
+
+def test_an_end_that_is_none_closes_the_connection(producer: Producer) -> None:
+    producer.read(READ_FIRST + 1)
+    producer.line.send(_frame(batch(b"v"), end=b"\0\0\1"))
+    assert producer.line.transport.is_closed
+
+
+def test_a_length_that_only_begins_like_an_earlier_one_closes_the_connection(producer: Producer) -> None:
+    data = batch(b"v")
+    low = len(data) + 1 | 0x80
+    for _ in range(READ_FIRST):
+        producer.line.send(_frame(data, length=bytes((low, 0))))
+    assert not producer.line.transport.is_closed
+    producer.line.send(_frame(data, length=bytes((low, len(data) + 1))))
+    assert producer.line.transport.is_closed
+
+
+def test_stray_bytes_that_look_like_records_are_never_taken_for_them(producer: Producer) -> None:
+    data, other = batch(b"mine"), batch(b"them")
+    for echoed in (data, data, data, other):
+        producer.line.send(_frame(data, end=b"\0\0\0?" + bytes((len(echoed) + 1,)) + echoed + b"\0\0\0"))
+    producer.door.stage.scheduler.advance(1_000)
+    assert producer.door.stage.values(TOPIC) == [b"mine"] * 4

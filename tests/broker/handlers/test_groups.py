@@ -256,3 +256,16 @@ def test_a_system_clock_that_is_set_neither_ends_a_session_nor_holds_it(step_ms:
     assert stage.call(beat).error_code == ErrorCode.NONE
     stage.scheduler.advance(2 * SESSION_MS)
     assert listed(stage) == {GROUP: ("Empty", "classic")}
+
+
+def test_a_heartbeat_while_its_group_is_being_read_back_is_answered_as_if_all_were_well() -> None:
+    stage = Stage({"offsets.topic.num.partitions": "1"})
+    stage.create("a", 500)
+    commit(stage, {("a", index): 1 for index in range(500)})
+    stage.restart()
+
+    beat = stage.send(HeartbeatRequest(group_id=GROUP, member_id="m", generation_id=1))
+    refused = stage.send(SyncGroupRequest(group_id=GROUP, member_id="m", generation_id=1))
+
+    assert refused.response.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert beat.response.error_code == ErrorCode.NONE
