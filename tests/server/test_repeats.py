@@ -20,7 +20,7 @@ from tests.server.repeats_stream import PARTITIONS, TOPICS, Stream
 
 SEEDS = int(os.environ.get("REPEAT_SEEDS", "8"))
 GROUPS = 40
-SHORT_MIN = 50
+SHORT_MIN = 20
 """How many requests of a stream are answered without being read; many are made so that they cannot be."""
 
 

@@ -265,7 +265,7 @@ def test_a_heartbeat_while_its_group_is_being_read_back_is_answered_as_if_all_we
     stage.restart()
 
     beat = stage.send(HeartbeatRequest(group_id=GROUP, member_id="m", generation_id=1))
-    refused = stage.send(SyncGroupRequest(group_id=GROUP, member_id="m", generation_id=1))
+    looked = stage.send(DescribeGroupsRequest(groups=[GROUP]))
 
-    assert refused.response.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert looked.response.groups[0].error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert beat.response.error_code == ErrorCode.NONE

@@ -1,7 +1,7 @@
 """Heartbeat, versions 0-4: a member of a classic group is alive, and learns whether it has to join again.
 
-A member that speaks the classic protocol inside a consumer group is told the same way. While the group is being read back
-a heartbeat is answered as if all were well, as Kafka does it: some clients take any other answer for the end.
+A member that speaks the classic protocol inside a consumer group is told the same way. While the group is being read
+back a heartbeat is answered as if all were well, as Kafka does it: some clients take any other answer for the end.
 """
 
 from __future__ import annotations

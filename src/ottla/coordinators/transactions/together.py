@@ -24,7 +24,12 @@ BATCHES_KEPT = 100
 """How many keys of a query are remembered. A query asks about its last one when it begins again."""
 TRANSACTIONS_MAX = 10_000
 PARTITIONS_MAX = 1_000_000
+COMMIT_BYTES_MAX = 32 << 20
 """What one commit may come to, so that its records fit one batch."""
+_RECORD_BYTES = 150
+_TOPIC_BYTES = 16
+_PARTITION_BYTES = 4
+"""What a record takes beside names, each of its topics beside the name, and each of their partitions; at most."""
 
 
 class Together:
@@ -46,6 +51,10 @@ class Together:
         open_ones = [found for named in request.transactions if (found := self._committable(named)) is not None]
         if sum(len(found.partitions) for found in open_ones) > PARTITIONS_MAX:
             raise InvalidRequest(f"the transactions have more than {PARTITIONS_MAX} partitions together")
+        commit_bytes = sum(map(_record_bytes, open_ones))
+        if commit_bytes > COMMIT_BYTES_MAX:
+            # A batch that cannot be written would end the shard, and whoever asked would only ask again.
+            raise InvalidRequest(f"the commit comes to {commit_bytes} bytes, the limit is {COMMIT_BYTES_MAX}")
         for found in open_ones:
             # A slot is initialized again before its next transaction: that is soon enough for another producer id.
             value = found.ended(MarkerType.COMMIT, now_ms, bumped=True)
@@ -98,6 +107,15 @@ class Together:
             at_ms = now_ms + found.value.transaction_timeout_ms
             outcome.set_timer((TIMERS, TIMEOUT, found.transactional_id), at_ms=at_ms)
         outcome.reply(ticket, KeepTransactionsResponse())
+
+
+def _record_bytes(found: Transaction) -> int:
+    """What the decision about a transaction takes in a batch; a topic stands in it by its name, however long."""
+    topics_bytes = sum(
+        _TOPIC_BYTES + len(topic.topic) + _PARTITION_BYTES * len(topic.partition_ids)
+        for topic in found.value.transaction_partitions or ()
+    )
+    return _RECORD_BYTES + len(found.transactional_id.encode("utf-8", "surrogatepass")) + topics_bytes
 
 
 def _check_query(query_id: str, transactions: Sequence[OpenTransaction]) -> None:
