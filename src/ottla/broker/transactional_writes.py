@@ -130,10 +130,11 @@ class TransactionalWrites:
 
     def is_open(self, partition: Partition, header: BatchHeader) -> bool:
         """Whether the partition has the batch's transaction already, and nothing waits that must go first."""
-        producer_id = header.producer_id
-        if self._lanes and (partition, producer_id) in self._lanes:
-            return False
-        return _is_in_log(partition, header)
+        return not self.is_waiting(partition, header) and _is_in_log(partition, header)
+
+    def is_waiting(self, partition: Partition, header: BatchHeader) -> bool:
+        """Whether a batch of the same producer waits for the coordinator there, so that this one has to wait too."""
+        return bool(self._lanes) and (partition, header.producer_id) in self._lanes
 
     def require_ongoing(self, transactional_id: str, partition: Partition, header: BatchHeader) -> None:
         """The last look before a batch is appended, in the same moment. Raises what it is to be refused with."""

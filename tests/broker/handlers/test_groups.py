@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 
+from ottla.broker.groups import GroupCoordinator
+from ottla.broker.handlers.heartbeat import heartbeat
 from ottla.error_codes import ErrorCode
+from ottla.errors import CoordinatorLoadInProgress, CoordinatorNotAvailable, Refusal
 from ottla.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from ottla.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from ottla.protocol.messages.delete_groups import DeleteGroupsRequest
 from ottla.protocol.messages.describe_groups import DescribeGroupsRequest
-from ottla.protocol.messages.heartbeat import HeartbeatRequest
+from ottla.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ottla.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from ottla.protocol.messages.list_groups import ListGroupsRequest
 from ottla.protocol.messages.offset_delete import (
@@ -20,6 +25,7 @@ from ottla.protocol.messages.offset_delete import (
     OffsetDeleteRequestTopic,
 )
 from ottla.protocol.messages.sync_group import SyncGroupRequest
+from ottla.protocol.schema import Message
 from tests.broker.handlers.group_requests import (
     GROUP,
     SESSION_MS,
@@ -29,7 +35,7 @@ from tests.broker.handlers.group_requests import (
     join,
     join_request,
 )
-from tests.broker.stage import Stage
+from tests.broker.stage import CALLER, Stage
 from tests.storage.workbench import NOW_MS
 
 
@@ -258,14 +264,29 @@ def test_a_system_clock_that_is_set_neither_ends_a_session_nor_holds_it(step_ms:
     assert listed(stage) == {GROUP: ("Empty", "classic")}
 
 
-def test_a_heartbeat_while_its_group_is_being_read_back_is_answered_as_if_all_were_well() -> None:
-    stage = Stage({"offsets.topic.num.partitions": "1"})
-    stage.create("a", 500)
-    commit(stage, {("a", index): 1 for index in range(500)})
-    stage.restart()
+class _Refusing:
+    """Groups that are being read back, or gone."""
 
-    beat = stage.send(HeartbeatRequest(group_id=GROUP, member_id="m", generation_id=1))
-    looked = stage.send(DescribeGroupsRequest(groups=[GROUP]))
+    def __init__(self, error: Refusal) -> None:
+        self._error = error
 
-    assert looked.response.groups[0].error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    assert beat.response.error_code == ErrorCode.NONE
+    def submit(self, group_id: str, decide: object, refused: Callable[[Refusal], Message]) -> Message:
+        return refused(self._error)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (CoordinatorLoadInProgress("reading"), ErrorCode.NONE),
+        (CoordinatorNotAvailable("gone"), ErrorCode.COORDINATOR_NOT_AVAILABLE),
+    ],
+)
+def test_a_heartbeat_while_its_group_is_read_back_is_answered_as_if_all_were_well(
+    stage: Stage, error: Refusal, code: ErrorCode
+) -> None:
+    services = replace(stage.broker.services, groups=cast(GroupCoordinator, _Refusing(error)))
+
+    response = heartbeat(HeartbeatRequest(group_id=GROUP, member_id="m", generation_id=1), 4, CALLER, services)
+
+    assert isinstance(response, HeartbeatResponse)
+    assert response.error_code == code

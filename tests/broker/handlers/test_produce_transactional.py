@@ -474,6 +474,16 @@ def test_with_acks_0_a_refusal_that_is_known_at_once_ends_the_connection(produce
         producer.stage.send(producer.request(("t", 0, producer.data(b"late")), acks=0), 12)
 
 
+def test_with_acks_0_what_waits_for_the_coordinator_does_not_fill_the_memory() -> None:
+    producer = held_producer()
+    stage = producer.stage
+    stage.send(producer.request(("t", 0, producer.data(b"a")), acks=0), 12)
+    with pytest.raises(RefusedUnanswered):
+        stage.send(producer.request(("t", 0, producer.data(b"b")), acks=0), 12)
+    settle(stage)
+    assert stage.partition("t").log.end_offset == 1
+
+
 def test_a_plain_batch_in_a_request_with_a_transactional_id_is_a_plain_batch(producer: TransactionalProducer) -> None:
     sent = producer.stage.send(producer.request(("t", 0, sequenced(900, 0))), 12)
     producer.stage.scheduler.run()

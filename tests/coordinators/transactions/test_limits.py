@@ -16,16 +16,24 @@ from ottla.coordinators.transactions.records import (
     TransactionLogKey,
     TransactionLogValue,
     TransactionStatus,
+    encode,
 )
 from ottla.coordinators.transactions.settings import TransactionSettings
 from ottla.coordinators.transactions.shard import TransactionShard
-from ottla.coordinators.transactions.together import BATCHES_KEPT, PARTITIONS_MAX, TRANSACTIONS_MAX
+from ottla.coordinators.transactions.together import (
+    BATCHES_KEPT,
+    COMMIT_BYTES_MAX,
+    PARTITIONS_MAX,
+    TRANSACTIONS_MAX,
+    record_bytes,
+)
 from ottla.coordinators.transactions.transactions import TIMERS
 from ottla.errors import InvalidRequest
 from ottla.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnResponse
 from ottla.protocol.messages.commit_together import CommitTogetherRequest, CommitTogetherResponse, OpenTransaction
 from ottla.protocol.messages.describe_commit import DescribeCommitRequest, DescribeCommitResponse
 from ottla.protocol.schema import Message
+from ottla.records.control import MarkerType
 
 TICKET: Ticket = 1
 SETTINGS = TransactionSettings(id_expiration_ms=1_000, expiry_interval_ms=500)
@@ -132,6 +140,49 @@ def test_a_commit_of_too_many_partitions_is_refused_whole() -> None:
 
     assert not is_remembered(shard, 0)
     shard.require_ongoing("q/0", producer_id=1, producer_epoch=0)
+
+
+def give_topics(shard: TransactionShard, transactional_id: str, producer_id: int, topics: int) -> None:
+    """An open transaction in one partition of each of so many topics with the longest of names."""
+    value = TransactionLogValue(
+        producer_id=producer_id,
+        transaction_timeout_ms=60_000,
+        transaction_status=TransactionStatus.ONGOING,
+        transaction_partitions=[PartitionsSchema(topic=f"{topic:0249}", partition_ids=(0,)) for topic in range(topics)],
+    )
+    shard.replay(TransactionLogKey(transactional_id=transactional_id), value)
+
+
+def test_a_commit_whose_records_do_not_fit_one_batch_is_refused_whole() -> None:
+    shard = TransactionShard(SETTINGS)
+    topics = 1_000
+    slots = range(COMMIT_BYTES_MAX // (topics * 249))
+    for slot in slots:
+        give_topics(shard, f"q/{slot}", slot + 1, topics)
+    named = [OpenTransaction(transactional_id=f"q/{slot}", producer_id=slot + 1) for slot in slots]
+    request = CommitTogetherRequest(query_id="q", batch_id=0, transactions=named)
+    outcome = Outcome(shard.replay)
+
+    with pytest.raises(InvalidRequest, match="bytes"):
+        shard.commit_together(request, TICKET, outcome, 0)
+
+    assert not is_remembered(shard, 0)
+    shard.require_ongoing("q/0", producer_id=1, producer_epoch=0)
+
+
+@pytest.mark.parametrize("transactional_id", ["q/0", "q/" + "\u20ac" * 10_000])
+def test_a_commit_is_never_larger_than_it_is_taken_to_be(transactional_id: str) -> None:
+    shard = TransactionShard(SETTINGS)
+    give(shard, "q/few", 1, TransactionStatus.ONGOING, range(1))
+    give(shard, transactional_id, 2**62, TransactionStatus.ONGOING, range(1_000))
+    give_topics(shard, "q/many", 3, 100)
+    for name in ("q/few", transactional_id, "q/many"):
+        found = shard.transactions.get(name)
+        assert found is not None
+        ended = found.ended(MarkerType.COMMIT, 2**62, bumped=True)
+        key, value = encode(CoordinatorRecord(TransactionLogKey(transactional_id=name), ended))
+        assert value is not None
+        assert len(key) + len(value) <= record_bytes(found)
 
 
 def test_old_ids_expire_a_piece_at_a_time_and_all_of_them() -> None:

@@ -7,7 +7,8 @@ and refused by closing the connection.
 
 A transactional batch enters its partition only while its transaction is open. Since version 12 the partition joins the
 transaction by it; before, it must have been added. The first batch of a transaction in a partition therefore waits for
-the coordinator; with acks=0 such a batch may be refused after the connection has gone on, without a word.
+the coordinator; with acks=0 such a batch may be refused after the connection has gone on, without a word, and another
+one for the same partition ends the connection as long as it waits.
 """
 
 from __future__ import annotations
@@ -219,6 +220,9 @@ class _TransactionalRequest:
             if header.base_sequence < 0:
                 raise InvalidRecord("a transactional batch without a sequence number")
             if not self._writes.is_open(partition, header):
+                if not self._acks and self._writes.is_waiting(partition, header):
+                    # No answer that is owed keeps such a client from sending more than there is memory for.
+                    raise CoordinatorNotAvailable("with acks=0 only one batch may wait to join its transaction")
                 self._late.append(self._late_write(topic, partition, header, records, answers, place, index=index))
                 return PartitionProduceResponse(index=index)
             self._writes.require_ongoing(self._transactional_id, partition, header)

@@ -51,7 +51,7 @@ class Together:
         open_ones = [found for named in request.transactions if (found := self._committable(named)) is not None]
         if sum(len(found.partitions) for found in open_ones) > PARTITIONS_MAX:
             raise InvalidRequest(f"the transactions have more than {PARTITIONS_MAX} partitions together")
-        commit_bytes = sum(map(_record_bytes, open_ones))
+        commit_bytes = sum(map(record_bytes, open_ones))
         if commit_bytes > COMMIT_BYTES_MAX:
             # A batch that cannot be written would end the shard, and whoever asked would only ask again.
             raise InvalidRequest(f"the commit comes to {commit_bytes} bytes, the limit is {COMMIT_BYTES_MAX}")
@@ -109,7 +109,7 @@ class Together:
         outcome.reply(ticket, KeepTransactionsResponse())
 
 
-def _record_bytes(found: Transaction) -> int:
+def record_bytes(found: Transaction) -> int:
     """What the decision about a transaction takes in a batch; a topic stands in it by its name, however long."""
     topics_bytes = sum(
         _TOPIC_BYTES + len(topic.topic) + _PARTITION_BYTES * len(topic.partition_ids)
