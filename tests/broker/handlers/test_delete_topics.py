@@ -7,8 +7,10 @@ from uuid import UUID
 import pytest
 
 from ottla.error_codes import ErrorCode
+from ottla.metadata.internal_topics import TRANSACTION_STATE
 from ottla.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from ottla.protocol.messages.fetch import FetchRequest
+from ottla.protocol.messages.init_producer_id import InitProducerIdRequest
 from tests.broker.stage import DATA, Stage, creation, fetch_topic
 from tests.storage.workbench import batch
 
@@ -115,3 +117,11 @@ def test_a_missing_topic_is_the_same_error_in_every_version(stage: Stage, versio
     fields = {"topics": [named("a")]} if version >= 6 else {"topic_names": ["a"]}
     result = stage.call(DeleteTopicsRequest(**fields), version).responses[0]
     assert (result.name, result.error_code) == ("a", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+def test_the_topic_that_holds_open_transactions_is_not_deleted() -> None:
+    stage = Stage({"transaction.state.log.num.partitions": "1"})
+    stage.call(InitProducerIdRequest(transactional_id="t", transaction_timeout_ms=1_000))
+
+    assert codes(stage, named(TRANSACTION_STATE)) == [ErrorCode.INVALID_TOPIC_EXCEPTION]
+    assert TRANSACTION_STATE in stage.broker.services.catalog.image.topics

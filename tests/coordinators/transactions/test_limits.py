@@ -12,6 +12,7 @@ from ottla.coordinators.transactions.expiry import EXPIRE, KEYS_KEPT_MS, PIECE_B
 from ottla.coordinators.transactions.markers import TopicPartition
 from ottla.coordinators.transactions.records import (
     CommittedBatchesKey,
+    CommittedBatchesValue,
     PartitionsSchema,
     TransactionLogKey,
     TransactionLogValue,
@@ -24,6 +25,8 @@ from ottla.coordinators.transactions.together import (
     BATCHES_KEPT,
     COMMIT_BYTES_MAX,
     PARTITIONS_MAX,
+    QUERIES_MAX,
+    QUERY_CHARACTERS_MAX,
     TRANSACTIONS_MAX,
     record_bytes,
 )
@@ -88,13 +91,13 @@ def expired(shard: TransactionShard) -> tuple[list[CoordinatorRecord], int | Non
     return outcome.records, outcome.timers[(TIMERS, EXPIRE)]
 
 
-def test_the_last_keys_of_a_query_are_remembered_and_older_ones_are_not() -> None:
+def test_the_last_keys_of_a_query_are_remembered() -> None:
     shard = TransactionShard(SETTINGS)
 
     for batch_id in range(BATCHES_KEPT + 2):
         assert not committed(shard, batch_id).is_repeated
 
-    assert [batch_id for batch_id in range(BATCHES_KEPT + 3) if is_remembered(shard, batch_id)] == list(
+    assert [batch_id for batch_id in range(2, BATCHES_KEPT + 3) if is_remembered(shard, batch_id)] == list(
         range(2, BATCHES_KEPT + 2)
     )
     assert committed(shard, 2).is_repeated
@@ -250,3 +253,38 @@ def test_an_id_that_is_used_between_two_pieces_does_not_expire() -> None:
 )
 def test_all_slots_of_a_query_have_one_key(transactional_id: str, key: str) -> None:
     assert shard_key(transactional_id) == key
+
+
+def test_a_batch_from_before_those_that_are_remembered_is_refused_and_not_committed_again() -> None:
+    shard = TransactionShard(SETTINGS)
+    for batch_id in range(1, BATCHES_KEPT + 2):
+        committed(shard, batch_id)
+    outcome = Outcome(shard.replay)
+
+    with pytest.raises(InvalidRequest, match="older"):
+        shard.commit_together(CommitTogetherRequest(query_id="q", batch_id=1), TICKET, outcome, 0)
+    with pytest.raises(InvalidRequest, match="older"):
+        shard.describe_commit(DescribeCommitRequest(query_id="q", batch_id=1), TICKET, outcome, 0)
+
+    assert not outcome.records
+    assert is_remembered(shard, 2)
+
+
+def test_a_query_id_has_a_length_that_can_be_kept() -> None:
+    shard = TransactionShard(SETTINGS)
+    for query_id in ("", "x" * (QUERY_CHARACTERS_MAX + 1)):
+        with pytest.raises(InvalidRequest, match="query id"):
+            shard.commit_together(CommitTogetherRequest(query_id=query_id), TICKET, Outcome(shard.replay), 0)
+
+
+def test_one_query_more_than_a_shard_remembers_takes_the_place_of_the_most_silent() -> None:
+    shard = TransactionShard(SETTINGS)
+    for number in range(QUERIES_MAX):
+        shard.replay(CommittedBatchesKey(query_id=f"old{number}"), CommittedBatchesValue(batch_ids=[0]))
+    shard.replay(CommittedBatchesKey(query_id="old0"), CommittedBatchesValue(batch_ids=[0, 1]))
+
+    committed(shard, 0)
+
+    assert len(shard.transactions.batches) == QUERIES_MAX
+    assert "old0" in shard.transactions.batches
+    assert "old1" not in shard.transactions.batches

@@ -14,9 +14,10 @@ from ottla.broker.answers import Answers, code_of
 from ottla.broker.caller import Caller
 from ottla.broker.pending import Pending
 from ottla.broker.services import Services
-from ottla.errors import InvalidRequest, OttlaError, Refusal, TopicNotFound, UnknownTopicId
+from ottla.errors import InvalidRequest, InvalidTopicName, OttlaError, Refusal, TopicNotFound, UnknownTopicId
 from ottla.metadata.changes import Topic
 from ottla.metadata.image import Image
+from ottla.metadata.internal_topics import TRANSACTION_STATE
 from ottla.protocol.messages.delete_topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,
@@ -56,6 +57,10 @@ def delete_topics(
             name = _require_name(topic, image)
             if names[name] > 1:
                 raise InvalidRequest(f"topic {name!r} stands more than once in the request; name it once")
+            if name == TRANSACTION_STATE:
+                raise InvalidTopicName(
+                    f"{name} holds transactions that are open: without it nobody could end them in their partitions"
+                )
         except Refusal as error:
             answers.settle(place, _result(topic, image, error))
             continue

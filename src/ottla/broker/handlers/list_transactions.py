@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import cast
 
+from msgspec.structs import replace
+
 from ottla.broker.caller import Caller
 from ottla.broker.pending import Pending
 from ottla.broker.services import Services
@@ -19,6 +21,8 @@ from ottla.protocol.schema import Message
 def list_transactions(
     request: ListTransactionsRequest, version: int, caller: Caller, services: Services
 ) -> Message | Pending | None:
+    # Each shard looks at the filters.
+    request = replace(request, state_filters=tuple(dict.fromkeys(request.state_filters)))
     if not services.transactions.is_started:
         # To look for transactions is no reason to make the topic that would keep them.
         return Listing(Transactions()).listed(request, services.clock.now_ms())

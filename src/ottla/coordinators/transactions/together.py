@@ -22,6 +22,9 @@ from ottla.records.control import MarkerType
 
 BATCHES_KEPT = 100
 """How many keys of a query are remembered. A query asks about its last one when it begins again."""
+QUERY_CHARACTERS_MAX = 1_000
+QUERIES_MAX = 10_000
+"""How many queries a shard remembers: for one more, the one is forgotten that has been silent for longest."""
 TRANSACTIONS_MAX = 10_000
 PARTITIONS_MAX = 1_000_000
 COMMIT_BYTES_MAX = 32 << 20
@@ -48,6 +51,7 @@ class Together:
         if request.batch_id in batch_ids:
             outcome.reply(ticket, CommitTogetherResponse(is_repeated=True))
             return
+        _check_age(request.batch_id, batch_ids)
         open_ones = [found for named in request.transactions if (found := self._committable(named)) is not None]
         if sum(len(found.partitions) for found in open_ones) > PARTITIONS_MAX:
             raise InvalidRequest(f"the transactions have more than {PARTITIONS_MAX} partitions together")
@@ -59,6 +63,8 @@ class Together:
             # A slot is initialized again before its next transaction: that is soon enough for another producer id.
             value = found.ended(MarkerType.COMMIT, now_ms, bumped=True)
             self._transactions.end(found.transactional_id, value, outcome)
+        if known is None:
+            self._forget_oldest(outcome)
         outcome.write(
             CommittedBatchesKey(query_id=request.query_id),
             CommittedBatchesValue(
@@ -66,6 +72,12 @@ class Together:
             ),
         )
         outcome.reply(ticket, CommitTogetherResponse())
+
+    def _forget_oldest(self, outcome: Outcome) -> None:
+        """Make room for one more query."""
+        batches = self._transactions.batches
+        if len(batches) >= QUERIES_MAX:
+            outcome.write(CommittedBatchesKey(query_id=next(iter(batches))), None)
 
     def _committable(self, named: OpenTransaction) -> Transaction | None:
         """The transaction to commit; None if its producer has written nothing. Raises a Refusal for any other state."""
@@ -84,6 +96,8 @@ class Together:
     def describe(self, request: DescribeCommitRequest, ticket: Ticket, outcome: Outcome) -> None:
         """Whether a key is committed."""
         known = self._transactions.batches.get(request.query_id)
+        if known is not None and request.batch_id not in known.batch_ids:
+            _check_age(request.batch_id, known.batch_ids)
         outcome.reply(
             ticket,
             DescribeCommitResponse(
@@ -118,9 +132,15 @@ def record_bytes(found: Transaction) -> int:
     return _RECORD_BYTES + len(found.transactional_id.encode("utf-8", "surrogatepass")) + topics_bytes
 
 
+def _check_age(batch_id: int, batch_ids: Sequence[int]) -> None:
+    """Of a batch from before those that are remembered nobody knows whether it was committed."""
+    if len(batch_ids) >= BATCHES_KEPT and batch_id < min(batch_ids):
+        raise InvalidRequest(f"batch {batch_id} is older than the {BATCHES_KEPT} that are remembered of this query")
+
+
 def _check_query(query_id: str, transactions: Sequence[OpenTransaction]) -> None:
-    if not query_id:
-        raise InvalidRequest("an empty query id")
+    if not 0 < len(query_id) <= QUERY_CHARACTERS_MAX:
+        raise InvalidRequest(f"a query id of {len(query_id)} characters; it may have 1 to {QUERY_CHARACTERS_MAX}")
     if len(transactions) > TRANSACTIONS_MAX:
         raise InvalidRequest(f"{len(transactions)} transactions at once; {TRANSACTIONS_MAX} are the limit")
     seen = set()

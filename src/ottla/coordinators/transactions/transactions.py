@@ -42,7 +42,7 @@ class Transactions:
         self._by_id: dict[str, Transaction] = {}
         self._by_producer: dict[int, str] = {}
         self.batches: dict[str, CommittedBatchesValue] = {}
-        """What was committed together lately, by query."""
+        """What was committed together lately, by query, the one that has been silent for longest first."""
         self._parked: dict[str, list[_Parked]] = {}
 
     def replay(self, key: Message, value: Message | None) -> None:
@@ -52,9 +52,9 @@ class Transactions:
             self._replay_transaction(key.transactional_id, value)
         elif isinstance(key, CommittedBatchesKey):
             assert value is None or isinstance(value, CommittedBatchesValue)
-            if value is None:
-                self.batches.pop(key.query_id, None)
-            else:
+            # The one that was used last stands last.
+            self.batches.pop(key.query_id, None)
+            if value is not None:
                 self.batches[key.query_id] = value
 
     def _replay_transaction(self, transactional_id: str, value: TransactionLogValue | None) -> None:
