@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterator
 from functools import cache
 from struct import Struct
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, overload
 
 from msgspec import Struct as Value
 
@@ -118,7 +118,13 @@ class ServerConnection:
         """Bytes of an unfinished request."""
         return self._frames.bytes_kept
 
-    def receive(self, data: Buffer, shortcut: Shortcut | None = None) -> Iterator[Request | bytes]:
+    @overload
+    def receive(self, data: Buffer) -> Iterator[Request]: ...
+
+    @overload
+    def receive(self, data: Buffer, shortcut: Shortcut) -> Iterator[Request | bytes]: ...
+
+    def receive(self, data: Buffer, shortcut: Shortcut | None = None) -> Iterator[Request] | Iterator[Request | bytes]:
         """The requests that these bytes complete.
 
         `shortcut` is offered each small one first that comes while nothing is unanswered. What it takes it answers
