@@ -19,6 +19,11 @@ from ottla.protocol.messages.add_partitions_to_txn import (
 )
 from ottla.protocol.messages.commit_together import CommitTogetherRequest, CommitTogetherResponse
 from ottla.protocol.messages.describe_commit import DescribeCommitRequest, DescribeCommitResponse
+from ottla.protocol.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    TransactionState,
+)
 from ottla.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from ottla.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -88,6 +93,8 @@ class ScriptedTransactions:
             return self._store(message, code or self._storable(message, version))
         if isinstance(message, EndTxnRequest):
             return self._end(message, version, code)
+        if isinstance(message, DescribeTransactionsRequest):
+            return self._describe(message, code)
         return self._together(message, code)
 
     # --- the producer's ------------------------------------------------------------------------------
@@ -111,23 +118,42 @@ class ScriptedTransactions:
             self._cluster.next_producer_id += 1
             found = self.by_id[request.transactional_id] = Transaction(self._cluster.next_producer_id)
             return InitProducerIdResponse(producer_id=found.producer_id, producer_epoch=found.epoch)
-        if request.producer_id >= 0:
+        is_named = request.producer_id >= 0
+        if is_named and not found.is_open:
             if (request.producer_id, request.producer_epoch) == (found.producer_id, found.last_epoch):
                 return InitProducerIdResponse(producer_id=found.producer_id, producer_epoch=found.epoch)
             if (request.producer_id, request.producer_epoch) != (found.producer_id, found.epoch):
                 return InitProducerIdResponse(error_code=ErrorCode.PRODUCER_FENCED)
         if found.is_open:
+            # As Apache Kafka does it: even for somebody who is refused right after.
+            is_holder = (request.producer_id, request.producer_epoch) == (found.producer_id, found.epoch)
             # This epoch is nobody's: whoever asked for the one before must not be taken for us.
             found.epoch += 1
             self._decide(request.transactional_id, found, MarkerType.ABORT, epoch=found.epoch)
-        found.last_epoch, found.epoch = found.epoch, found.epoch + 1
+            if is_named and not is_holder:
+                return InitProducerIdResponse(error_code=ErrorCode.PRODUCER_FENCED)
+        found.last_epoch, found.epoch = request.producer_epoch, found.epoch + 1
+        found.ended_as = None
         return InitProducerIdResponse(producer_id=found.producer_id, producer_epoch=found.epoch)
 
     def time_out(self, transactional_id: str) -> None:
-        """The coordinator ends a transaction by itself, and fences its producer."""
+        """The coordinator ends a transaction by itself; its producer may ask for the next epoch."""
         found = self.by_id[transactional_id]
         self._decide(transactional_id, found, MarkerType.ABORT, epoch=found.epoch + 1)
-        found.last_epoch, found.epoch = -1, found.epoch + 1
+        found.last_epoch, found.epoch = found.epoch, found.epoch + 1
+
+    def _describe(self, request: DescribeTransactionsRequest, code: ErrorCode) -> DescribeTransactionsResponse:
+        (transactional_id,) = request.transactional_ids
+        found = self.by_id[transactional_id]
+        ended = "Empty" if found.ended_as is None else f"Complete{found.ended_as.name.capitalize()}"
+        told = TransactionState(
+            error_code=code,
+            transactional_id=transactional_id,
+            transaction_state="Ongoing" if found.is_open else ended,
+            producer_id=found.producer_id,
+            producer_epoch=found.epoch,
+        )
+        return DescribeTransactionsResponse(transaction_states=[told])
 
     def check(self, transactional_id: str | None, key: tuple[str, int], header: BatchHeader, version: int) -> ErrorCode:
         """Whether a batch may enter a partition."""
@@ -206,7 +232,10 @@ class ScriptedTransactions:
         is_bumped = version >= BUMPING_END
         if found is None or found.producer_id != request.producer_id:
             return EndTxnResponse(error_code=ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-        if is_bumped and request.producer_epoch == found.last_epoch and found.ended_as is wanted:
+        is_ended = not found.is_open and found.ended_as is not None
+        if is_bumped and is_ended and request.producer_epoch == found.last_epoch:
+            if found.ended_as is not wanted:
+                return EndTxnResponse(error_code=ErrorCode.INVALID_TXN_STATE)
             return EndTxnResponse(producer_id=found.producer_id, producer_epoch=found.epoch)
         if request.producer_epoch != found.epoch:
             return EndTxnResponse(error_code=ErrorCode.PRODUCER_FENCED)

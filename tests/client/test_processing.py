@@ -341,6 +341,59 @@ def test_a_commit_that_stays_uncertain_is_settled_before_anything_else_is_read(
     assert sorted(written(client), key=int) == sorted([b"%d" % number for number in [*range(10), *range(30)]], key=int)
 
 
+def aborted(client: Client) -> None:
+    """Waits until the coordinator has lost patience with the copier's transaction."""
+    never = threading.Event()
+    while (found := client.admin().describe_transaction("copier")) is None or found.state != "CompleteAbort":
+        never.wait(0.02)
+
+
+def test_a_turn_that_took_too_long_is_done_again(client: Client, caplog: pytest.LogCaptureFixture) -> None:
+    fill(client, 20)
+    turns = 0
+    chosen: Any = {"consumer": {"records_max": 20}, "producer": {"transaction_timeout_ms": 400}}
+    with client.process("in", group="g", transactional_id="copier", idle_ms=IDLE_MS, **chosen) as work:
+        for turns, records in enumerate(work, 1):
+            for record in records:
+                work.send("out", record.value)
+            if turns == 1:
+                work.producer.flush()
+                aborted(client)
+                work.send("out", b"1000")
+
+    assert turns > 1
+    assert "the last records are read again" in caplog.text
+    assert sorted(written(client), key=int) == [b"%d" % number for number in range(20)]
+    assert sum(each.lag or 0 for each in client.admin().group_lag("g").values()) == 0
+
+
+def test_a_commit_that_stays_uncertain_until_its_time_is_over_is_done_again(
+    client: Client, broker: LossyBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    fill(client, 20)
+    ends: list[ApiKey] = []
+
+    def lose(api_key: ApiKey, message: Message, carry_out: Callable[[], Reply]) -> Reply:
+        if api_key is ApiKey.END_TXN:
+            ends.append(api_key)
+            if len(ends) == 1:
+                raise lost(api_key)
+            if len(ends) == 2:
+                aborted(client)
+        return carry_out()
+
+    broker.trouble = lose
+    # A client that never tries a second time.
+    with in_process(broker, retry_backoff_ms=60_000, retry_backoff_max_ms=60_000) as hasty:
+        settings = {"delivery_timeout_ms": 50_000, "transaction_timeout_ms": 400}
+        given = copy(hasty, 20, consumer={"records_max": 20}, producer=settings)
+
+    assert given == 40
+    assert "the outcome of the commit is not known" in caplog.text
+    assert "took longer than transaction_timeout_ms=400 and was aborted" in caplog.text
+    assert sorted(written(client), key=int) == [b"%d" % number for number in range(20)]
+
+
 def test_a_loop_over_a_topic_that_is_not_there_closes_what_it_has_opened(client: Client) -> None:
     work = client.process("nowhere", group="g")
 
@@ -359,6 +412,33 @@ def test_what_makes_it_exactly_once_cannot_be_chosen(client: Client, consumer: d
 def test_the_transactional_id_has_one_place(client: Client) -> None:
     with pytest.raises(InvalidSetting, match="a place of its own"):
         client.process("in", group="g", producer={"transactional_id": "x"})
+
+
+def test_the_async_loop_does_a_turn_that_took_too_long_again(tmp_path: Path) -> None:
+    async def main() -> list[bytes | None]:
+        async with ottla.open_async(tmp_path / "data") as client:
+            admin = client.admin()
+            await admin.create_topic("in", partitions=1)
+            await admin.create_topic("out", partitions=1)
+            async with client.producer() as producer:
+                await producer.send_batch("in", [b"%d" % number for number in range(20)])
+            chosen: Any = {"transactional_id": "copier", "producer": {"transaction_timeout_ms": 400}}
+            turns = 0
+            async with client.process("in", group="g", idle_ms=IDLE_MS, **chosen) as work:
+                async for records in work:
+                    turns += 1
+                    for record in records:
+                        await work.send("out", record.value)
+                    if turns == 1:
+                        await work.producer.flush()
+                        while (found := await admin.describe_transaction("copier")) and found.state != "CompleteAbort":
+                            continue
+            assert turns > 1
+            async with client.consumer(isolation="read_committed") as consumer:
+                await consumer.assign([("out", 0)])
+                return [record.value async for record in consumer.records(idle_ms=300)]
+
+    assert asyncio.run(main()) == [b"%d" % number for number in range(20)]
 
 
 def test_the_async_loop_copies_too(tmp_path: Path) -> None:

@@ -1,30 +1,44 @@
-"""Transactions of both faces against real brokers: Ottla embedded and over sockets, Apache Kafka in both versions."""
+"""Transactions of both faces against real brokers: Ottla and Apache Kafka, each in both versions."""
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 import ottla
-from ottla.client.blocking.client import Client
+from ottla.client.blocking.client import Client, in_process
 from ottla.client.blocking.producer import Producer
-from ottla.client.client import AsyncClient
-from ottla.client.errors import CommitFailed, NoGroup, ProducerFenced, UnsupportedVersion
+from ottla.client.client import AsyncClient, in_process_async
+from ottla.client.errors import CommitFailed, NoGroup, ProducerFenced, TransactionFailed, UnsupportedVersion
+from ottla.client.producer import AsyncProducer
 from ottla.client.progress import Progress
 from ottla.client.settings import Isolation
+from ottla.client.transport import Reply
 from ottla.client.values import Committed, OffsetSpec, OpenTransaction, TopicPartition
+from ottla.embedded import EmbeddedBroker
 from ottla.errors import InvalidRequest, InvalidTransactionState, TransactionalIdNotFound
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.messages.api_versions import ApiVersionsResponse
+from ottla.protocol.schema import Message
 from ottla.testing.server_thread import ServerThread
 from tests.client.kafka_server import kafka_server
+from tests.client.lossy_broker import LossyBroker
 from tests.client.test_transaction_offsets import Member
 from tests.peers.tools import Tools
 
 CONFIG = {"group.initial.rebalance.delay.ms": "0"}
-KAFKA_CONFIG = "group.initial.rebalance.delay.ms=0\n"
+KAFKA_CONFIG = """\
+group.initial.rebalance.delay.ms=0
+transaction.abort.timed.out.transaction.cleanup.interval.ms=200
+"""
+LOOK_AGAIN_SECONDS = 0.05
+LOOKS_MAX = 1_200
 _numbers = count()
 
 
@@ -54,6 +68,7 @@ def old_kafka_address(java: Path, kafka_jars: Path, tmp_path_factory: pytest.Tem
 @pytest.fixture(
     params=[
         "embedded",
+        "old_embedded",
         "sockets",
         pytest.param("kafka", marks=[pytest.mark.peers, pytest.mark.slow]),
         pytest.param("old_kafka", marks=[pytest.mark.peers, pytest.mark.slow]),
@@ -69,9 +84,23 @@ def target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Target]:
         server.start()
         yield Target(lambda: ottla.connect(server.bootstrap), lambda: ottla.connect_async(server.bootstrap), name)
         server.stop()
+    elif name == "old_embedded":
+        broker = EmbeddedBroker(tmp_path / "data", CONFIG)
+        between = LossyBroker(broker)
+        between.trouble = without_features
+        yield Target(lambda: in_process(between), lambda: in_process_async(between), name)
+        broker.close()
     else:
         path = tmp_path / "data"
         yield Target(lambda: ottla.open(path, config=CONFIG), lambda: ottla.open_async(path, config=CONFIG), name)
+
+
+def without_features(api_key: ApiKey, message: Message, carry_out: Callable[[], Reply]) -> Reply:
+    """A broker that does not tell of the second version of transactions, so that the first is used."""
+    reply = carry_out()
+    if isinstance(reply, ApiVersionsResponse):
+        return replace(reply, finalized_features=())
+    return reply
 
 
 @pytest.fixture
@@ -141,7 +170,7 @@ def test_transactions_have_the_version_that_the_cluster_runs(
     found = real.admin().describe_transaction(name)
 
     assert found is not None
-    assert found.producer_epoch == (0 if target.name == "old_kafka" else 3)
+    assert found.producer_epoch == (0 if target.name.startswith("old_") else 3)
 
 
 def test_many_small_transactions_leave_every_record_once_and_in_order(real: Client, topic: str, name: str) -> None:
@@ -231,10 +260,12 @@ def test_a_second_producer_of_an_id_fences_the_first_and_aborts_its_transaction(
     with real.producer(transactional_id=name) as successor, successor.transaction():
         successor.send(topic, b"successor", partition=0)
 
-    with pytest.raises(ProducerFenced):
+    with pytest.raises(TransactionFailed, match="another producer has taken over"):
         zombie.send(topic, b"late", partition=0)
-    with pytest.raises(ProducerFenced):
+    with pytest.raises(ProducerFenced, match="another one has taken over"):
         zombie.commit()
+    with pytest.raises(ProducerFenced):
+        zombie.begin()
     assert read(real, topic) == [(0, b"successor")]
 
 
@@ -247,6 +278,183 @@ def test_a_fenced_producer_finds_out_at_its_commit(real: Client, topic: str, nam
     with pytest.raises(ProducerFenced):
         zombie.commit()
     assert read(real, topic) == []
+
+
+@pytest.mark.parametrize("call", ["commit", "abort"])
+def test_a_fenced_producer_leaves_its_successors_open_transaction_alone(
+    real: Client, topic: str, name: str, call: str
+) -> None:
+    zombie = real.producer(transactional_id=name)
+    zombie.begin()
+    zombie.send(topic, b"zombie", partition=0)
+    with real.producer(transactional_id=name) as successor, successor.transaction():
+        successor.send(topic, b"a", partition=0)
+        with pytest.raises(ProducerFenced, match="another one has taken over"):
+            getattr(zombie, call)()
+        successor.send(topic, b"b", partition=1)
+
+    assert read(real, topic) == [(0, b"a"), (1, b"b")]
+
+
+def test_a_producer_that_was_replaced_between_two_transactions_is_fenced_and_changes_nothing(
+    real: Client, topic: str, name: str
+) -> None:
+    zombie = real.producer(transactional_id=name)
+    with zombie.transaction():
+        zombie.send(topic, b"1", partition=0)
+    zombie.begin()
+    successor = real.producer(transactional_id=name)
+    successor.begin()
+
+    with pytest.raises(TransactionFailed):
+        zombie.send(topic, b"late", partition=0)
+    with pytest.raises(ProducerFenced, match="another one has taken over"):
+        zombie.abort()
+    successor.send(topic, b"2", partition=0)
+    successor.commit()
+    assert read(real, topic) == [(0, b"1"), (0, b"2")]
+
+
+# --- transactions that take too long ---------------------------------------------------------------------
+
+
+def wait_until(client: Client, name: str, state: str) -> None:
+    """Until the transaction has ended so, and its markers are written."""
+    never = threading.Event()
+    for _ in range(LOOKS_MAX):
+        found = client.admin().describe_transaction(name)
+        assert found is not None
+        if found.state == state:
+            return
+        never.wait(LOOK_AGAIN_SECONDS)
+    raise AssertionError(f"the transaction never came to {state}")
+
+
+def overdue(real: Client, topic: str, name: str) -> Producer:
+    """A producer whose transaction has taken too long; it has not heard of it."""
+    made = real.producer(transactional_id=name, transaction_timeout_ms=1_000)
+    with made.transaction():
+        made.send(topic, b"before", partition=0)
+    made.begin()
+    made.send(topic, b"slow", partition=0)
+    wait_until(real, name, "CompleteAbort")
+    return made
+
+
+@pytest.fixture
+def forgiving(target: Target) -> None:
+    """A broker that lets whoever was too slow go on."""
+    if target.name == "old_kafka":
+        pytest.skip("Apache Kafka fences it in the first version")
+
+
+@pytest.fixture
+def slow(forgiving: None, real: Client, topic: str, name: str) -> Producer:
+    return overdue(real, topic, name)
+
+
+@pytest.mark.peers
+@pytest.mark.slow
+def test_apache_kafka_in_the_first_version_fences_whoever_was_too_slow(old_kafka_address: str, name: str) -> None:
+    with ottla.connect(old_kafka_address) as client:
+        client.admin().create_topic(name, partitions=2)
+        slow = overdue(client, name, name)
+
+        with pytest.raises(TransactionFailed):
+            slow.send(name, b"late", partition=0)
+        with pytest.raises(ProducerFenced, match="or transaction_timeout_ms=1000 is over; it cannot be used any more"):
+            slow.commit()
+        assert read(client, name) == [(0, b"before")]
+
+
+def goes_on(producer: Producer, topic: str) -> None:
+    for value in (b"next", b"last"):
+        with producer.transaction():
+            producer.send(topic, value, partition=0)
+            producer.send(topic, value, partition=1)
+
+
+SEEN = [(0, b"before"), (0, b"next"), (0, b"last"), (1, b"next"), (1, b"last")]
+
+
+@pytest.mark.parametrize("partition", [0, 1])
+def test_a_send_that_comes_too_late_fails_and_the_producer_goes_on_after_its_abort(
+    real: Client, slow: Producer, topic: str, partition: int
+) -> None:
+    with pytest.raises(TransactionFailed, match="transaction_timeout_ms=1000"):
+        slow.send(topic, b"late", partition=partition)
+    slow.abort()
+    goes_on(slow, topic)
+
+    assert read(real, topic) == SEEN
+
+
+def test_an_abort_that_comes_too_late_is_like_any_other(real: Client, slow: Producer, topic: str) -> None:
+    slow.abort()
+    goes_on(slow, topic)
+
+    assert read(real, topic) == SEEN
+
+
+def test_a_commit_that_comes_too_late_says_so_and_the_next_transaction_works(
+    real: Client, slow: Producer, topic: str
+) -> None:
+    with pytest.raises(
+        TransactionFailed, match="took longer than transaction_timeout_ms=1000 and was aborted: nothing"
+    ):
+        slow.commit()
+    goes_on(slow, topic)
+
+    assert read(real, topic) == SEEN
+
+
+def test_positions_that_come_too_late_do_not_count_and_the_producer_goes_on(
+    real: Client, slow: Producer, topic: str, name: str
+) -> None:
+    with pytest.raises(TransactionFailed, match="transaction_timeout_ms=1000"):
+        slow.send_offsets({(topic, 0): 5}, group=name)
+    with pytest.raises(TransactionFailed, match="was aborted: nothing of it counts"):
+        slow.commit()
+    with slow.transaction():
+        slow.send_offsets({(topic, 0): 6}, group=name)
+    wait_until(real, name, "CompleteCommit")
+
+    assert real.admin().group_offsets(name)[TopicPartition(topic, 0)].offset == 6
+
+
+def test_a_producer_that_was_too_slow_and_then_replaced_is_fenced(real: Client, topic: str, name: str) -> None:
+    late = overdue(real, topic, name)
+    with real.producer(transactional_id=name) as successor, successor.transaction():
+        successor.send(topic, b"successor", partition=0)
+        with pytest.raises(ProducerFenced, match="another one has taken over; it cannot be used any more"):
+            late.commit()
+
+    assert read(real, topic) == [(0, b"before"), (0, b"successor")]
+
+
+@pytest.mark.usefixtures("forgiving")
+def test_a_loop_goes_on_by_itself_after_a_turn_that_took_too_long(real: Client, topic: str, name: str) -> None:
+    copy = f"{name}-copy"
+    real.admin().create_topic(copy, partitions=2)
+    real.producer().send_batch(topic, [ottla.NewRecord(b"%d" % each, partition=each % 2) for each in range(40)])
+    settings = {"protocol": "classic", "records_max": 10}
+    turns = 0
+    seen: set[ottla.RecordPosition] = set()
+    slow = {"transaction_timeout_ms": 1_500}
+    with real.process(topic, group=name, transactional_id=name, consumer=settings, producer=slow) as work:
+        for turns, records in enumerate(work):
+            for record in records:
+                work.send(copy, record.value, partition=record.partition)
+            if turns in (1, 2):
+                work.producer.flush()
+                wait_until(real, name, "CompleteAbort")
+            else:
+                seen.update(record.position for record in records)
+            if len(seen) == 40:
+                work.stop()
+
+    assert turns >= 5
+    assert read(real, copy) == [(part, b"%d" % each) for part in range(2) for each in range(part, 40, 2)]
 
 
 # --- positions of groups ---------------------------------------------------------------------------------
@@ -335,7 +543,7 @@ def test_the_async_producer_commits_aborts_and_is_fenced(target: Target, name: s
                 await producer.send(name, b"zombie")
                 async with client.producer(transactional_id=name) as successor, successor.transaction():
                     await successor.send(name, b"4")
-                with pytest.raises(ProducerFenced):
+                with pytest.raises(ProducerFenced, match="another one has taken over"):
                     await producer.commit()
             values: list[bytes | None] = []
             async with client.consumer(isolation="read_committed") as consumer:
@@ -345,6 +553,62 @@ def test_the_async_producer_commits_aborts_and_is_fenced(target: Target, name: s
             return values
 
     assert asyncio.run(main()) == [b"1", b"2", b"4"]
+
+
+@pytest.mark.usefixtures("forgiving")
+def test_the_async_producer_goes_on_after_a_transaction_that_took_too_long(target: Target, name: str) -> None:
+    async def aborted(client: AsyncClient) -> None:
+        while (found := await client.admin().describe_transaction(name)) and found.state != "CompleteAbort":
+            continue
+
+    async def too_long(client: AsyncClient, producer: AsyncProducer) -> None:
+        async with producer.transaction():
+            await producer.send(name, b"slow")
+            await aborted(client)
+            await producer.send(name, b"late")
+
+    async def main() -> list[bytes | None]:
+        async with target.background() as client:
+            await client.admin().create_topic(name, partitions=1)
+            async with client.producer(transactional_id=name, transaction_timeout_ms=1_000) as producer:
+                with pytest.raises(TransactionFailed, match="transaction_timeout_ms=1000") as caught:
+                    await too_long(client, producer)
+                assert "it had taken too long and was aborted; the next one may begin" in caught.value.__notes__
+                async with producer.transaction():
+                    await producer.send(name, b"next")
+                await producer.begin()
+                await producer.send(name, b"slow again")
+                await aborted(client)
+                with pytest.raises(TransactionFailed, match="was aborted: nothing of it counts"):
+                    await producer.commit()
+                async with producer.transaction():
+                    await producer.send(name, b"last")
+            values: list[bytes | None] = []
+            async with client.consumer(isolation="read_committed") as consumer:
+                await consumer.assign([(name, 0)])
+                while len(values) < 2:
+                    values += [record.value for record in await consumer.poll(1_000)]
+            return values
+
+    assert asyncio.run(main()) == [b"next", b"last"]
+
+
+def test_a_block_of_an_async_producer_that_was_replaced_says_that_it_is_fenced(target: Target, name: str) -> None:
+    async def replaced(client: AsyncClient, producer: AsyncProducer) -> None:
+        async with producer.transaction():
+            await producer.send(name, b"zombie")
+            async with client.producer(transactional_id=name) as successor, successor.transaction():
+                await successor.send(name, b"1")
+            await producer.send(name, b"late")
+
+    async def main() -> None:
+        async with target.background() as client:
+            await client.admin().create_topic(name, partitions=1)
+            async with client.producer(transactional_id=name) as producer:
+                with pytest.raises(ProducerFenced, match="another one has taken over"):
+                    await replaced(client, producer)
+
+    asyncio.run(main())
 
 
 def test_a_cancelled_block_of_the_async_producer_is_aborted(target: Target, name: str) -> None:

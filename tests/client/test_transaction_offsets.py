@@ -243,10 +243,10 @@ def test_a_fenced_producer_finds_out_when_it_stores_positions(cluster: ScriptedC
     with client_of(cluster) as other:
         other.producer(transactional_id="q/0").begin()
 
-        with pytest.raises(ProducerFenced):
+        with pytest.raises(TransactionFailed, match="another producer has taken over"):
             producer.send_offsets({("t", 0): 5}, group="g")
         with pytest.raises(ProducerFenced):
-            producer.begin()
+            producer.abort()
 
 
 def test_positions_outside_a_transaction_are_refused(cluster: ScriptedCluster, producer: Producer) -> None:

@@ -443,28 +443,6 @@ def test_a_partition_that_waits_for_the_end_of_the_transaction_before_is_tried_a
 # --- fencing ---------------------------------------------------------------------------------------------
 
 
-def test_a_second_producer_of_the_same_id_fences_the_first_for_good(
-    cluster: ScriptedCluster, client: Client, producer: Producer
-) -> None:
-    producer.begin()
-    producer.send("t", b"zombie", partition=0)
-    successor = client.producer(transactional_id="id")
-    successor.begin()
-
-    with pytest.raises(ProducerFenced, match="another one has taken over"):
-        producer.send("t", b"late", partition=0)
-    for call in (producer.begin, producer.commit, producer.abort, producer.detach):
-        with pytest.raises(ProducerFenced, match="cannot be used any more"):
-            call()
-    with pytest.raises(ProducerFenced):
-        producer.send("t", b"later", partition=0)
-    successor.send("t", b"1", partition=0)
-    successor.commit()
-
-    assert decided(cluster) == [ABORT, COMMIT]
-    assert cluster.partition("t").values() == [b"zombie", b"1"]
-
-
 def test_a_fenced_producer_finds_out_at_its_commit(
     cluster: ScriptedCluster, client: Client, producer: Producer
 ) -> None:
@@ -483,13 +461,6 @@ def test_a_fenced_producer_finds_out_at_its_abort(cluster: ScriptedCluster, clie
 
     with pytest.raises(ProducerFenced):
         producer.abort()
-
-
-def test_a_transaction_that_took_too_long_is_over(cluster: ScriptedCluster, producer: Producer) -> None:
-    with pytest.raises(ProducerFenced, match="transaction_timeout_ms=60000"):
-        run(producer, lambda: producer.send("t", b"1"), lambda: cluster.transactions.time_out("id"))
-
-    assert decided(cluster) == [ABORT]
 
 
 def test_an_error_of_the_body_is_the_one_to_hear_of_when_the_abort_fails_too(

@@ -68,7 +68,7 @@ class ProducerFenced(Answered, errors.ProducerFenced):
 
 
 class TransactionFailed(OttlaError):
-    """An earlier failure has spoiled the transaction, or it was aborted: nothing more becomes part of it."""
+    """An earlier failure has spoiled the transaction, or it was aborted or took too long: nothing of it counts."""
 
 
 class CommitUncertain(OttlaError):

@@ -80,8 +80,7 @@ class AsyncProcessor:
             if wait_ms is None:
                 raise StopAsyncIteration
             if not self.producer.in_transaction:
-                # Before anything is read: whatever the last turn has left in doubt is settled here.
-                await self.producer.begin()
+                await self._begin()
             try:
                 records = await self.consumer.poll(wait_ms)
             except ClientClosed:
@@ -90,6 +89,17 @@ class AsyncProcessor:
             if records:
                 self._first = first_offsets(records)
                 return records
+
+    async def _begin(self) -> None:
+        """Before anything is read: whatever the last turn has left in doubt is settled here."""
+        try:
+            await self.producer.begin()
+        except TransactionFailed as e:
+            if not may_be_repeated(e):
+                raise
+            # It is known now that the last turn came to nothing; its records have been given back already.
+            _logger.warning("the last records are read again: %s", e)
+            await self.producer.begin()
 
     async def _finish(self) -> None:
         """Commit the turn, or see to it that its records come again."""

@@ -15,7 +15,7 @@ from typing import Self, TypeVar
 
 from ottla.client.accumulator import Accumulator, Batch, notify, size_of
 from ottla.client.cluster import Cluster
-from ottla.client.errors import BufferFull, ClientClosed, TransactionFailed
+from ottla.client.errors import BufferFull, ClientClosed, ProducerFenced, TransactionFailed
 from ottla.client.intake import Intake, gathered
 from ottla.client.progress import Positions, Progress, Reader, progress_of
 from ottla.client.sending import Sender
@@ -270,6 +270,9 @@ class AsyncProducer:
         try:
             await self._abort(self._cluster.settings.request_timeout_ms)
         except OttlaError as e:
+            if isinstance(error, TransactionFailed) and isinstance(e, ProducerFenced):
+                # Now it is known why.
+                raise e from error
             error.add_note(f"the transaction could not be aborted now: {e}")
 
     @property

@@ -17,7 +17,7 @@ from ottla.client.insistence import Insisting
 from ottla.client.offsets import topic_with
 from ottla.client.settings import Address
 from ottla.client.subscriptions import by_topic
-from ottla.client.transaction_requests import init_producer
+from ottla.client.transaction_requests import describe, init_producer
 from ottla.client.transactions import leaves_doubt
 from ottla.client.values import OpenTransaction, TopicPartition, partitions_named
 from ottla.error_codes import ErrorCode
@@ -33,7 +33,6 @@ from ottla.protocol.messages.describe_producers import (
     ProducerState,
     TopicRequest,
 )
-from ottla.protocol.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
 from ottla.protocol.messages.keep_transactions import KeepTransactionsRequest, KeepTransactionsResponse
 from ottla.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from ottla.protocol.messages.write_txn_markers import (
@@ -148,16 +147,8 @@ class AsyncTransactionAdmin(Insisting):
         coordinator = self._coordinator_of(transactional_id)
 
         async def attempt() -> TransactionDescription | None:
-            request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
-            response = await coordinator.ask(ApiKey.DESCRIBE_TRANSACTIONS, request, DescribeTransactionsResponse)
-            if not response.transaction_states:
-                raise ProtocolError(f"{coordinator.about}: the coordinator did not answer for it")
-            told = response.transaction_states[0]
-            if told.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
-                return None
-            if told.error_code:
-                raise error_for(told.error_code, about=coordinator.about)
-            return _described(told)
+            told = await describe(coordinator)
+            return None if told is None else _described(told)
 
         return await coordinator.insist(attempt, deadline_ms=coordinator.deadline_ms())
 

@@ -16,13 +16,18 @@ from ottla.client.errors_by_code import error_for
 from ottla.client.subscriptions import by_topic
 from ottla.client.values import Committed, TopicPartition
 from ottla.error_codes import ErrorCode
-from ottla.errors import Refusal
+from ottla.errors import ProtocolError, Refusal
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from ottla.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnTopic,
+)
+from ottla.protocol.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    TransactionState,
 )
 from ottla.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from ottla.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -167,6 +172,20 @@ async def end(coordinator: Coordinator, identity: Identity, *, committed: bool, 
     if not implicit or response.producer_id < 0:
         return identity
     return Identity(response.producer_id, response.producer_epoch)
+
+
+async def describe(coordinator: Coordinator) -> TransactionState | None:
+    """What the coordinator knows of the transactional id; None: nothing."""
+    request = DescribeTransactionsRequest(transactional_ids=[coordinator.group])
+    response = await coordinator.ask(ApiKey.DESCRIBE_TRANSACTIONS, request, DescribeTransactionsResponse)
+    if not response.transaction_states:
+        raise ProtocolError(f"{coordinator.about}: the coordinator did not answer for it")
+    told = response.transaction_states[0]
+    if told.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+        return None
+    if told.error_code:
+        raise _refused(told.error_code, coordinator)
+    return told
 
 
 def _refused(code: int, coordinator: Coordinator) -> Refusal:

@@ -16,12 +16,19 @@ from ottla.client.accumulator import NOBODY, Batch, Identity
 from ottla.client.cluster import UNANSWERED, Cluster
 from ottla.client.commits import NOBODY as NO_MEMBER
 from ottla.client.coordinator import TRANSACTION_KEY, Coordinator
-from ottla.client.errors import CommitFailed, CommitUncertain, ProducerFenced, TransactionFailed, Unreachable
+from ottla.client.errors import (
+    CommitFailed,
+    CommitUncertain,
+    ProducerFenced,
+    TransactionFailed,
+    Unreachable,
+    UnsupportedVersion,
+)
 from ottla.client.errors_by_code import error_for
 from ottla.client.group_commits import CHANGING, GONE, OUT, put_out
 from ottla.client.group_member import GroupMember
 from ottla.client.settings import ProducerSettings
-from ottla.client.transaction_requests import add_group, add_partitions, end, init_producer, store_offsets
+from ottla.client.transaction_requests import add_group, add_partitions, describe, end, init_producer, store_offsets
 from ottla.client.values import Committed, OpenTransaction, TopicPartition
 from ottla.error_codes import ErrorCode
 from ottla.errors import InvalidTransactionState, OttlaError, Refusal
@@ -31,6 +38,10 @@ FEATURE = "transaction.version"
 IMPLICIT_SINCE = 2
 """The version of transactions in which whatever is sent becomes part of them, and each has an epoch of its own."""
 FENCED = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
+"""Our epoch is not the present one: the transaction took too long, or somebody else has taken the id."""
+ONGOING = "Ongoing"
+ABORTED = frozenset({"PrepareEpochFence", "PrepareAbort", "CompleteAbort"})
+"""States of transactions as they are described."""
 ASTRAY = frozenset({ErrorCode.INVALID_TXN_STATE, ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.UNKNOWN_PRODUCER_ID})
 """The coordinator's idea of the transaction is not ours: only a new epoch leads out of that."""
 NOT_DECIDED = frozenset({ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS})
@@ -113,7 +124,7 @@ class Transactions:
     def spoil(self, error: Exception) -> Exception:
         """Something in the transaction has failed for good; returns the error as the user shall see it."""
         if isinstance(error, Refusal) and error.code in FENCED:
-            error = self._over(error)
+            error = self._cut_off(error)
         if self.failure is None:
             self.failure = error
         return error
@@ -123,11 +134,33 @@ class Transactions:
         if any(batch.uncertain for batch in batches):
             self._has_unknown_numbers = True
 
-    def _over(self, error: Refusal) -> ProducerFenced:
+    def _cut_off(self, error: Refusal) -> TransactionFailed:
+        """Ended over our head. Only the abort tells by whom."""
+        made = TransactionFailed(
+            f"{self._coordinator.about}: the transaction is over ({error.code.name}): it took longer than "
+            f"{self._timeout} and was aborted, or another producer has taken over. Abort it to find out"
+        )
+        made.__cause__ = error
+        return made
+
+    def _timed_out(self, error: BaseException | None) -> TransactionFailed:
+        made = TransactionFailed(
+            f"{self._coordinator.about}: the transaction took longer than {self._timeout} and was aborted: nothing of "
+            "it counts, and the next one may begin"
+        )
+        made.__cause__ = error
+        return made
+
+    @property
+    def _timeout(self) -> str:
+        return f"transaction_timeout_ms={self._settings.transaction_timeout_ms}"
+
+    def _over(self, error: Refusal, *, can_tell: bool = True) -> ProducerFenced:
+        """`can_tell`: whether a producer that was only too slow would not have been refused."""
         self._stage, self._is_taking = Stage.OVER, False
+        reason = "another one has taken over" if can_tell else f"another one has taken over, or {self._timeout} is over"
         self._why_over = (
-            f"{self._coordinator.about}: this producer is fenced ({error.code.name}): another one has taken over, or "
-            f"a transaction was open for longer than transaction_timeout_ms={self._settings.transaction_timeout_ms}; "
+            f"{self._coordinator.about}: this producer is fenced ({error.code.name}): {reason}; "
             "it cannot be used any more"
         )
         fenced = ProducerFenced(self._why_over)
@@ -148,24 +181,47 @@ class Transactions:
         elif self._stage is Stage.UNFINISHED:
             await self.abort()
         elif self._stage is Stage.NEW:
-            self.identity = await self._init(NOBODY)
+            self.identity = await self._init(NOBODY, self._deadline_ms())
         self.is_implicit = self._cluster.feature(FEATURE) >= IMPLICIT_SINCE
         self._partitions.clear()
         self._groups.clear()
         self._stage, self._is_taking, self._is_begun = Stage.OPEN, True, False
         self._in_doubt = False
 
-    async def _init(self, resumed: Identity) -> Identity:
+    async def _init(self, resumed: Identity, deadline_ms: int, *, can_tell: bool = True) -> Identity:
         timeout_ms = self._settings.transaction_timeout_ms
         try:
             return await self._coordinator.insist(
                 lambda: init_producer(self._coordinator, timeout_ms=timeout_ms, resumed=resumed),
-                deadline_ms=self._deadline_ms(),
+                deadline_ms=deadline_ms,
             )
         except Refusal as e:
             if e.code in FENCED:
-                raise self._over(e) from e
+                raise self._over(e, can_tell=can_tell) from e
             raise
+
+    async def _resume(self, refusal: Refusal, deadline_ms: int) -> Identity:
+        """Go on under the next epoch if the coordinator has ended the transaction by itself; if not, it is over.
+
+        In the first version it refuses whoever was too slow just as it refuses whoever was replaced; the difference is
+        that the former may name its old epoch once more (Apache Kafka allows even that in its second version only). It
+        is done after a look: with Kafka, a producer that was replaced would abort its successor's open transaction by
+        it, although it is refused.
+        """
+        if self.is_implicit:
+            raise self._over(refusal) from refusal
+        try:
+            present = await self._coordinator.insist(lambda: describe(self._coordinator), deadline_ms=deadline_ms)
+            if present is not None and (
+                present.producer_id != self.identity.producer_id
+                or present.producer_epoch > self.identity.epoch + 1
+                or present.transaction_state == ONGOING
+            ):
+                raise self._over(refusal) from refusal
+            was_aborted = present is not None and present.transaction_state in ABORTED
+            return await self._init(self.identity, deadline_ms, can_tell=not was_aborted)
+        except UnsupportedVersion:
+            raise self._over(refusal, can_tell=False) from refusal
 
     def _deadline_ms(self) -> int:
         return self._cluster.ticks.now_ms() + self._settings.delivery_timeout_ms
@@ -283,16 +339,30 @@ class Transactions:
 
     async def _not_committed(self, error: Refusal) -> None:
         """The last word on a commit was a refusal: finds out what can be said about it, and raises that."""
-        fenced = self._over(error) if error.code in FENCED else None
-        if self._in_doubt:
-            if fenced is None and not self._cluster.may_pass(error):
-                # Asking again would bring the same; what is left of it is cleared away before the next one begins.
-                self._stage = Stage.UNFINISHED
-            raise self._uncertain(error) from error
-        if fenced is not None:
-            raise fenced from error
-        self._stage = Stage.OPEN
-        await self._abort_and_raise(self.spoil(error))
+        is_closed = self.is_implicit and error.code is ErrorCode.INVALID_TXN_STATE
+        if is_closed:
+            # A commit that had been carried out would have been confirmed, so it was aborted, and not by us.
+            self._in_doubt = False
+        if not self._in_doubt:
+            self._stage = Stage.OPEN
+            await self._abort_and_raise(self.spoil(self._timed_out(error) if is_closed else error))
+        if error.code in FENCED:
+            await self._find_out(error)
+        if not self._cluster.may_pass(error):
+            # Asking again would bring the same; what is left of it is cleared away before the next one begins.
+            self._stage = Stage.UNFINISHED
+        raise self._uncertain(error) from error
+
+    async def _find_out(self, error: Refusal) -> None:
+        """A commit may stand, and our epoch is not the present one: raises what can be said then.
+
+        If nobody has taken over, the transaction was still open when its time was over.
+        """
+        try:
+            self._ended(await self._resume(error, self._deadline_ms()))
+        except OttlaError as e:
+            raise self._uncertain(e) from e
+        raise self._timed_out(error)
 
     def _uncertain(self, error: OttlaError) -> CommitUncertain:
         return CommitUncertain(
@@ -303,7 +373,13 @@ class Transactions:
         """The transaction cannot be committed; an abort that is not answered now is made up for by the next begin."""
         try:
             await self.abort(time_ms=self._cluster.settings.request_timeout_ms)
-            error.add_note("the transaction was aborted")
+            if is_cut_off(error):
+                # Whoever was replaced would have heard so.
+                error = self._timed_out(error.__cause__)
+            else:
+                error.add_note("the transaction was aborted")
+        except ProducerFenced as e:
+            raise e from error
         except OttlaError as e:
             error.add_note(f"the transaction will not be committed, but could not be aborted yet: {e}")
         raise error
@@ -326,13 +402,16 @@ class Transactions:
             is_astray = self._has_unknown_numbers or self.failure is not None
         except Refusal as e:
             if e.code in FENCED:
-                raise self._over(e) from e
-            if e.code not in ASTRAY:
+                identity, is_astray = await self._resume(e, deadline_ms), False
+            elif e.code in ASTRAY:
+                identity, is_astray = self.identity, True
+            else:
                 raise
-            identity, is_astray = self.identity, True
         if is_astray and identity == self.identity:
             # Version 1 goes on with the same epoch, in which numbers may have been used that we know nothing of.
-            identity = await self._init(self.identity)
+            identity = await self._init(self.identity, deadline_ms)
+        if self.failure is not None and is_cut_off(self.failure):
+            self.failure.add_note("it had taken too long and was aborted; the next one may begin")
         self._ended(identity)
 
     def _require_open(self) -> None:
@@ -371,9 +450,16 @@ def transactional(transactions: Transactions | None) -> Transactions:
 
 def spoiled(failure: Exception) -> TransactionFailed:
     """What whoever sends, or has sent, within a transaction is told after something of it has failed."""
-    made = TransactionFailed(f"the transaction can only be aborted: {failure}")
+    said = str(failure) if is_cut_off(failure) else f"the transaction can only be aborted: {failure}"
+    made = TransactionFailed(said)
     made.__cause__ = failure
     return made
+
+
+def is_cut_off(failure: BaseException) -> bool:
+    """Whether a transaction failed because its epoch was not the present one any more."""
+    cause = failure.__cause__
+    return isinstance(failure, TransactionFailed) and isinstance(cause, Refusal) and cause.code in FENCED
 
 
 def leaves_doubt(error: OttlaError) -> bool:

@@ -20,7 +20,7 @@ from ottla.client.errors import (
     TransactionFailed,
 )
 from ottla.client.progress import Progress
-from ottla.client.transactions import ASTRAY
+from ottla.client.transactions import ASTRAY, is_cut_off
 from ottla.client.values import Record, TopicPartition
 from ottla.clock import Clock
 from ottla.error_codes import ErrorCode
@@ -50,7 +50,8 @@ def writer_settings(
 def may_be_repeated(error: BaseException | None) -> bool:
     """Whether the same records are worth another turn after it failed so."""
     if isinstance(error, TransactionFailed):
-        return may_be_repeated(error.__cause__)
+        # Of one that took too long, its records are; one that was taken over has heard so from its abort.
+        return is_cut_off(error) or may_be_repeated(error.__cause__)
     if isinstance(error, ProducerFenced):
         return False
     if isinstance(error, (CommitFailed, CommitUncertain, DeliveryTimedOut)):

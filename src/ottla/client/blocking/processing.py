@@ -78,8 +78,7 @@ class Processor:
             if wait_ms is None:
                 raise StopIteration
             if not self.producer.in_transaction:
-                # Before anything is read: whatever the last turn has left in doubt is settled here.
-                self.producer.begin()
+                self._begin()
             try:
                 records = self.consumer.poll(wait_ms)
             except ClientClosed:
@@ -88,6 +87,17 @@ class Processor:
             if records:
                 self._first = first_offsets(records)
                 return records
+
+    def _begin(self) -> None:
+        """Before anything is read: whatever the last turn has left in doubt is settled here."""
+        try:
+            self.producer.begin()
+        except TransactionFailed as e:
+            if not may_be_repeated(e):
+                raise
+            # It is known now that the last turn came to nothing; its records have been given back already.
+            _logger.warning("the last records are read again: %s", e)
+            self.producer.begin()
 
     def _finish(self) -> None:
         """Commit the turn, or see to it that its records come again."""

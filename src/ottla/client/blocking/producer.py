@@ -19,7 +19,7 @@ from typing import Any, Self, TypeVar
 
 from ottla.client.accumulator import NEVER_MS, Accumulator, Batch, notify, size_of
 from ottla.client.cluster import Cluster
-from ottla.client.errors import BufferFull, ClientClosed, TransactionFailed
+from ottla.client.errors import BufferFull, ClientClosed, ProducerFenced, TransactionFailed
 from ottla.client.intake import Intake, gathered
 from ottla.client.progress import Positions, Progress, Reader, progress_of
 from ottla.client.sending import Sender
@@ -267,6 +267,9 @@ class Producer:
             transactions.stop_taking()
             self._in_role(self._abort(transactions, self._cluster.settings.request_timeout_ms))
         except OttlaError as e:
+            if isinstance(error, TransactionFailed) and isinstance(e, ProducerFenced):
+                # Now it is known why.
+                raise e from error
             error.add_note(f"the transaction could not be aborted now: {e}")
 
     @property
