@@ -151,5 +151,5 @@ def test_a_transaction_that_nobody_goes_on_with_times_out_after_the_broker_has_b
         producer.wire = wire
         find_coordinator(wire, "id", TRANSACTION)
         assert producer.settle("CompleteAbort") == "CompleteAbort"
-        assert producer.end(commit=True) is ErrorCode.PRODUCER_FENCED
+        assert producer.end(commit=True) is ErrorCode.INVALID_TXN_STATE
         assert _end(server, PLACES[0]) == 2
