@@ -43,7 +43,7 @@ from ottla.storage.runs import Appended
 from ottla.storage.segments import LogSlice
 from ottla.storage.sync import SyncJob
 
-UNWATCHED_SYNC_MS = 2
+UNWATCHED_SYNC_MS = 20
 """How long a sync may wait that nobody waits for: neither an acknowledgement nor a reader."""
 RETRY_MS = 1_000
 """How long after a full disk the next sync is tried."""
@@ -179,6 +179,8 @@ class Partition:
         """What a consumer may see from an offset on. At least one batch, if there is one."""
         self.require_online()
         watermark = self.high_watermark
+        if watermark < self.log.end_offset:
+            self.ask_sync()
         stable = last_stable_offset(watermark, self.log.first_unstable_offset(watermark))
         end = stable if committed_only else watermark
         found = self.log.slice(offset=offset, bytes_max=bytes_max, end_offset=end)
@@ -238,10 +240,7 @@ class Partition:
         return Written(appended, append_time_ms)
 
     def append_run(self, batches: Sequence[bytes], headers: Sequence[BatchHeader]) -> int | None:
-        """Append several checked plain batches with one write; returns the first one's offset.
-
-        None, and nothing has happened, where they must be appended one by one. As `append` otherwise.
-        """
+        """As `append`, several plain batches with one write: the first one's offset; None if it must be one by one."""
         config = self.config
         if self._offline is not None or self.is_internal or self._is_stamping:
             return None

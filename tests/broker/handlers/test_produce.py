@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from ottla.error_codes import ErrorCode
+from ottla.partitions.partition import UNWATCHED_SYNC_MS
 from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.records.batch import HEADER_SIZE, TimestampType, pack_header, peek, restamp_append_time, seal
 from ottla.records.compression import Codec
@@ -58,7 +59,7 @@ def test_acks_1_is_answered_at_once_and_nobody_sees_the_batch_before_it_is_on_di
 def test_acks_0_gets_no_answer_and_is_written(stage: Stage) -> None:
     stage.create("a")
     assert stage.call(produce_request("a", 0, batch(b"1"), acks=0), 12) is None
-    stage.scheduler.advance(10)
+    stage.scheduler.advance(UNWATCHED_SYNC_MS)
     assert stage.values("a") == [b"1"]
 
 
