@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ottla.errors import Refusal
 from ottla.metadata.configs import TopicConfig
+from ottla.partitions.hosted import HostedPartitions
 from ottla.partitions.partition import Partition
 from ottla.protocol.messages.produce import ProduceRequest
-from ottla.records.batch import CODEC_MASK, HEADER_SIZE, TimestampType, check, peek
+from ottla.records.batch import CODEC_MASK, HEADER_SIZE, BatchHeader, TimestampType, check, peek
 from ottla.records.compression import DECOMPRESSED_BYTES_MAX
 from ottla.records.reader import RECORD_BYTES_MIN
 
@@ -19,19 +21,28 @@ PLAIN_ATTRIBUTES = 0x03
 """The bits of the codecs that every version knows (0 to 3)."""
 
 
-def has_plain_shape(request: ProduceRequest) -> bool:
-    """Whether a request is for one partition, and waits for no disk and no coordinator."""
+def room_for_records(header: BatchHeader, size: int) -> int:
+    """How many bytes the records of a batch of this size have at most, as far as its header tells."""
+    return DECOMPRESSED_BYTES_MAX if header.attributes & CODEC_MASK else size - HEADER_SIZE
+
+
+def plain_partition(request: ProduceRequest, partitions: HostedPartitions) -> Partition | None:
+    """The partition of a request that has one only, and that waits for no disk and no coordinator."""
     topics = request.topic_data
-    return (
-        request.acks == PLAIN_ACKS
-        and request.transactional_id is None
-        and len(topics) == 1
-        and len(topics[0].partition_data) == 1
-    )
+    if request.acks != PLAIN_ACKS or request.transactional_id is not None or len(topics) != 1:
+        return None
+    topic = topics[0]
+    if len(topic.partition_data) != 1:
+        return None
+    index = topic.partition_data[0].index
+    try:
+        return partitions.by_name(topic.name, index) if topic.name else partitions.by_id(topic.topic_id, index)
+    except Refusal:
+        return None
 
 
 def is_plain(request: ProduceRequest, partition: Partition) -> bool:
-    """Whether `append_plain` would have served a request of that shape, which has been served."""
+    """Whether `append_plain` would have served a request of that kind, which has been served."""
     records, config = request.topic_data[0].partition_data[0].records, partition.config
     return (
         records is not None
@@ -56,9 +67,8 @@ def append_plain(partition: Partition, batches: Sequence[bytes]) -> list[int] | 
     headers = []
     for records in batches:
         header = check(records)
-        attributes, count = header.attributes, header.record_count
-        room = DECOMPRESSED_BYTES_MAX if attributes & CODEC_MASK else len(records) - HEADER_SIZE
-        if attributes & ~PLAIN_ATTRIBUTES or count < 1 or count * RECORD_BYTES_MIN > room:
+        count, room = header.record_count, room_for_records(header, len(records))
+        if header.attributes & ~PLAIN_ATTRIBUTES or count < 1 or count * RECORD_BYTES_MIN > room:
             return None
         headers.append(header)
     offset = partition.append_run(batches, headers)

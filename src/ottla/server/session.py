@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, cast
 
 from ottla.broker.caller import Address, Caller
 from ottla.broker.pending import Pending
-from ottla.broker.plain_produce import has_plain_shape
-from ottla.errors import ProtocolError, Refusal, RefusedUnanswered
+from ottla.broker.plain_produce import plain_partition
+from ottla.errors import ProtocolError, RefusedUnanswered
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.connection import Request, ServerConnection
 from ottla.protocol.headers import UnsupportedRequest
@@ -163,15 +163,8 @@ class Session(asyncio.BufferedProtocol):
     def _learn(self, request: Request, response: ProduceResponse, answer: Sequence[Buffer]) -> None:
         """Remember a request whose like may come again."""
         message = cast(ProduceRequest, request.message)
-        if request.body and has_plain_shape(message):
-            topic = message.topic_data[0]
-            try:
-                if topic.name:
-                    partition = self._broker.services.partitions.by_name(topic.name, topic.partition_data[0].index)
-                else:
-                    partition = self._broker.services.partitions.by_id(topic.topic_id, topic.partition_data[0].index)
-            except Refusal:
-                return
+        partition = plain_partition(message, self._broker.services.partitions) if request.body else None
+        if partition is not None:
             self._repeats.learn(request.body, message, partition, response, answer)
 
     def _complete(self, request: Request, pending: Pending, response: Message) -> None:

@@ -19,6 +19,7 @@ from uuid import UUID
 
 from ottla.broker.caller import Caller
 from ottla.broker.pending import Pending
+from ottla.broker.plain_produce import PLAIN_ATTRIBUTES, room_for_records
 from ottla.broker.services import Services
 from ottla.broker.transactional_writes import TransactionalWrite
 from ottla.coordinators.transactions.markers import TopicPartition
@@ -51,15 +52,13 @@ from ottla.protocol.messages.produce import (
     TopicProduceResponse,
 )
 from ottla.records.batch import (
-    CODEC_MASK,
-    HEADER_SIZE,
     TRANSACTIONAL_BIT,
     BatchHeader,
     Buffer,
     TimestampType,
     check,
 )
-from ottla.records.compression import DECOMPRESSED_BYTES_MAX, Codec
+from ottla.records.compression import Codec
 from ottla.records.reader import RECORD_BYTES_MIN, spans, unpack
 
 ACKS_ALL = -1
@@ -127,25 +126,11 @@ def _create(topic: str, services: Services) -> None:
 
 
 def _append(partition: Partition, index: int, records: Buffer | None, version: int) -> PartitionProduceResponse:
-    if not records:
-        raise InvalidRecord("a produce request without a record batch")
-    header = check(records)
-    attributes, count = header.attributes, header.record_count
-    room = DECOMPRESSED_BYTES_MAX if attributes & CODEC_MASK else len(records) - HEADER_SIZE
-    if count * RECORD_BYTES_MIN > room:
-        raise InvalidRecord(f"{count} records are said to be in {room} bytes")
-    if attributes & ~_PLAIN or count < 1 or partition.config.log.compact or partition.is_internal:
-        _check_unusual(partition, records, header, version)
-        if attributes & TRANSACTIONAL_BIT:
-            raise InvalidTransactionState("a transactional batch in a request that names no transactional id")
-    written = partition.append(records, header)
-    return PartitionProduceResponse(
-        index, 0, written.appended.first_offset, written.append_time_ms, partition.log.log_start_offset
-    )
-
-
-_PLAIN = 0x03
-"""The bits of the codecs that every version knows (0 to 3)."""
+    header = _checked(partition, records, version)
+    if header.attributes & TRANSACTIONAL_BIT:
+        raise InvalidTransactionState("a transactional batch in a request that names no transactional id")
+    assert records is not None
+    return _written(partition, index, records, header)
 
 
 def _check_unusual(partition: Partition, records: Buffer, header: BatchHeader, version: int) -> None:
@@ -287,10 +272,10 @@ def _checked(partition: Partition, records: Buffer | None, version: int) -> Batc
     if not records:
         raise InvalidRecord("a produce request without a record batch")
     header = check(records)
-    room = DECOMPRESSED_BYTES_MAX if header.attributes & CODEC_MASK else len(records) - HEADER_SIZE
+    room = room_for_records(header, len(records))
     if header.record_count * RECORD_BYTES_MIN > room:
         raise InvalidRecord(f"{header.record_count} records are said to be in {room} bytes")
-    is_unusual = header.attributes & ~(_PLAIN | TRANSACTIONAL_BIT) or header.record_count < 1
+    is_unusual = header.attributes & ~(PLAIN_ATTRIBUTES | TRANSACTIONAL_BIT) or header.record_count < 1
     if is_unusual or partition.config.log.compact or partition.is_internal:
         _check_unusual(partition, records, header, version)
     return header
