@@ -134,6 +134,8 @@ class KafkaPythonReader(Reader):
             group_id=group,
             auto_offset_reset="earliest",
             heartbeat_interval_ms=100,
+            # A leader that asked before the topic was known everywhere assigns nothing until it asks again.
+            metadata_max_age_ms=500,
             **more,
         )
 

@@ -64,7 +64,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 def _classic_member(server: ServerProcess) -> Any:
     member = KafkaConsumer(
-        *TOPICS, bootstrap_servers=server.address, group_id=CLASSIC, enable_auto_commit=False, max_poll_records=1
+        *TOPICS,
+        bootstrap_servers=server.address,
+        group_id=CLASSIC,
+        enable_auto_commit=False,
+        max_poll_records=1,
+        metadata_max_age_ms=500,
     )
     offsets = {PythonPartition(*place): OffsetAndMetadata(at, "", -1) for place, at in COMMITTED.items()}
     for _ in range(POLLS_MAX):

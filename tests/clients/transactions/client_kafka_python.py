@@ -93,7 +93,9 @@ class KafkaPythonMember:
     """A member of a group."""
 
     def __init__(self, address: str, group: str, topic: str) -> None:
-        self.consumer = KafkaConsumer(topic, **_settings(address, group, committed=True), max_poll_records=20)
+        self.consumer = KafkaConsumer(
+            topic, **_settings(address, group, committed=True), max_poll_records=20, metadata_max_age_ms=500
+        )
 
     def poll(self) -> list[tuple[Place, int, bytes]]:
         found = self.consumer.poll(POLL_MS)

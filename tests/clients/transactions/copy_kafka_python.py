@@ -39,6 +39,7 @@ def run(errand: Errand, notes: Notes, wish: Wish) -> None:
         heartbeat_interval_ms=errand.session_ms // HEARTBEATS_IN_A_SESSION,
         max_poll_records=errand.transaction_records_max,
         fetch_max_wait_ms=100,
+        metadata_max_age_ms=500,
     )
     producer = KafkaProducer(
         **connection,
