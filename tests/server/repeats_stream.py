@@ -32,6 +32,8 @@ FLEXIBLE_VERSION_MIN = 9
 TOPIC_ID_VERSION_MIN = 13
 PARTITIONS = 3
 BURST_MAX = 30
+BULKY_SHARE = 0.1
+"""How many bursts are of large requests, of which one pass brings more than is copied."""
 TOPIC_RESOURCE = 2
 SET, DELETE = 0, 1
 
@@ -80,6 +82,7 @@ class Burst:
     acks: int
     producer: int
     codec: Codec
+    is_bulky: bool
 
 
 class Stream:
@@ -124,6 +127,7 @@ class Stream:
             chance.choice([1] * 40 + [0, -1]),
             chance.choice([-1, -1, 7, 8]),
             chance.choice([Codec.NONE] * 6 + list(Codec)),
+            chance.random() < BULKY_SHARE,
         )
         place = (burst.topic, burst.partition, burst.producer)
         if chance.random() < 0.6 and place in self._sequences:
@@ -187,6 +191,8 @@ class Stream:
         codec = burst.codec if chance.random() < 0.99 else chance.choice(list(Codec))
         count = chance.choice([1, 1, 1, 1, 2, 2, 5, 40])
         size = chance.choice([5, 5, 5, 20, 60]) if chance.random() < 0.998 else 20_000
+        if burst.is_bulky:
+            count, size = 1, chance.choice([3_000, 9_000, 20_000])
         values = [bytes(chance.choices(b"abcd", k=size)) for _ in range(count)]
         shift_ms = chance.choice([0] * 60 + [-500, 900, 4_000, -70_000, 70_000])
         timestamp_ms = -1 if chance.random() < 0.002 else self._now_ms() + shift_ms

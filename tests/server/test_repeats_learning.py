@@ -17,6 +17,7 @@ from ottla.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from ottla.protocol.messages.produce import PartitionProduceResponse, ProduceResponse
+from ottla.protocol.wire import COPIED_BYTES_MAX
 from ottla.records.compression import Codec
 from ottla.server.repeats import SHAPES_MAX
 from tests.broker.stage import produce_request
@@ -38,9 +39,16 @@ class Producer:
         self._client = ClientConnection("producer")
 
     def send(
-        self, count: int = 1, *, version: int = 9, partition: int = 0, data: bytes | None = None, acks: int = 1
+        self,
+        count: int = 1,
+        *,
+        version: int = 9,
+        partition: int = 0,
+        data: bytes | None = None,
+        acks: int = 1,
+        cut_at: int = 0,
     ) -> list[PartitionProduceResponse]:
-        """Send requests in one pass; what each of them got."""
+        """Send requests in one pass, or in two that are cut anywhere; what each of them got."""
         stage = self.door.stage
         is_by_id = version >= 13
         topic = stage.broker.services.catalog.image.topics.get(TOPIC)
@@ -48,7 +56,9 @@ class Producer:
         request = produce_request(
             "" if is_by_id else TOPIC, partition, batch(b"v") if data is None else data, acks=acks, topic_id=topic_id
         )
-        self.line.send(b"".join(b"".join(self._client.send(ApiKey.PRODUCE, version, request)[1]) for _ in range(count)))
+        stream = b"".join(b"".join(self._client.send(ApiKey.PRODUCE, version, request)[1]) for _ in range(count))
+        for piece in (stream[:cut_at], stream[cut_at:]) if cut_at else (stream,):
+            self.line.send(piece)
         self.door.settle()
         answers = []
         for response in self._client.receive(self.line.take()):
@@ -98,6 +108,25 @@ def test_those_that_come_together_get_offsets_of_their_own(producer: Producer) -
     before = producer.door.broker.produced
     answers = producer.send(5, data=batch(b"a", b"b"))
     assert [answer.base_offset for answer in answers] == [3, 5, 7, 9, 11]
+    assert producer.door.broker.produced == before
+
+
+@pytest.mark.parametrize("version", [8, 9, 13])
+def test_a_large_request_like_an_earlier_one_is_not_read(producer: Producer, version: int) -> None:
+    large = batch(bytes(COPIED_BYTES_MAX))
+    producer.send(READ_FIRST, version=version, data=large)
+    before = producer.door.broker.produced
+    answers = producer.send(5, version=version, data=large)
+    assert [answer.base_offset for answer in answers] == [READ_FIRST + number for number in range(5)]
+    assert producer.door.broker.produced == before
+
+
+def test_a_large_request_that_comes_in_two_pieces_is_not_read(producer: Producer) -> None:
+    large = batch(bytes(COPIED_BYTES_MAX))
+    producer.send(READ_FIRST, data=large)
+    before = producer.door.broker.produced
+    answers = producer.send(3, data=large, cut_at=COPIED_BYTES_MAX + 5_000)
+    assert [answer.base_offset for answer in answers] == [READ_FIRST + number for number in range(3)]
     assert producer.door.broker.produced == before
 
 

@@ -12,6 +12,7 @@ from ottla.metadata.configs import TopicConfig
 from ottla.partitions.hosted import HostedPartitions
 from ottla.partitions.partition import Partition
 from ottla.protocol.messages.produce import ProduceRequest
+from ottla.protocol.wire import Buffer
 from ottla.records.batch import CODEC_MASK, HEADER_SIZE, BatchHeader, TimestampType, check, peek
 from ottla.records.compression import DECOMPRESSED_BYTES_MAX
 from ottla.records.reader import RECORD_BYTES_MIN
@@ -57,7 +58,7 @@ def _is_special(config: TopicConfig) -> bool:
     return config.log.compact or config.flush_messages == 1
 
 
-def append_plain(partition: Partition, batches: Sequence[bytes]) -> list[int] | None:
+def append_plain(partition: Partition, batches: Sequence[Buffer]) -> list[int] | None:
     """Append batches with one write; returns the offset of each.
 
     None, and nothing has happened, if one of them needs a second look. So does a Refusal mean, whosever it is.

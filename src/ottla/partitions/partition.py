@@ -239,7 +239,7 @@ class Partition:
             self._note_appended(size)
         return Written(appended, append_time_ms)
 
-    def append_run(self, batches: Sequence[bytes], headers: Sequence[BatchHeader]) -> int | None:
+    def append_run(self, batches: Sequence[Buffer], headers: Sequence[BatchHeader]) -> int | None:
         """As `append`, several plain batches with one write: the first one's offset; None if it must be one by one."""
         config = self.config
         if self._offline is not None or self.is_internal or self._is_stamping:

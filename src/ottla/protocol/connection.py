@@ -64,8 +64,8 @@ class Request(Value, frozen=True, gc=False):
     header: RequestHeader
     message: Message
     sequence: int
-    body: bytes = b""
-    """All of its bytes, if they are few."""
+    body: bytes | memoryview = b""
+    """All of its bytes, while they stand in the receive buffer."""
 
 
 class Response(NamedTuple):
@@ -83,7 +83,7 @@ class Shortcut(Protocol):
     taken: int
     """How many it has taken and not answered."""
 
-    def take(self, body: bytes) -> bool:
+    def take(self, body: Buffer) -> bool:
         """Whether it takes this one."""
         ...
 
@@ -118,6 +118,10 @@ class ServerConnection:
         """Bytes of an unfinished request."""
         return self._frames.bytes_kept
 
+    def move_kept(self, room: memoryview, *, bytes_come: int) -> int:
+        """Move the unfinished request in front of the bytes that finish it; see FrameReader."""
+        return self._frames.move_kept(room, bytes_come=bytes_come)
+
     @overload
     def receive(self, data: Buffer) -> Iterator[Request]: ...
 
@@ -127,7 +131,7 @@ class ServerConnection:
     def receive(self, data: Buffer, shortcut: Shortcut | None = None) -> Iterator[Request] | Iterator[Request | bytes]:
         """The requests that these bytes complete.
 
-        `shortcut` is offered each small one first that comes while nothing is unanswered. What it takes it answers
+        `shortcut` is offered each one first that comes while nothing is unanswered. What it takes it answers
         together: those bytes are given in place of requests, and are to be sent as they are.
 
         Take them all before `data` is used for something else. Raises UnsupportedRequest, or ProtocolError for
@@ -168,7 +172,7 @@ class ServerConnection:
             except ProtocolError:
                 # It is found again when those before it have been answered.
                 return
-            if type(body) is not bytes or not shortcut.take(body):
+            if body is None or not shortcut.take(body):
                 frames.go_back(position)
                 return
 
@@ -185,7 +189,7 @@ class ServerConnection:
             # Kafka does not look, and librdkafka relies on that: it leaves three stray bytes in a Metadata request
             # for all topics.
             message = error.message
-        return Request(header, message, sequence, body if type(body) is bytes else b"")
+        return Request(header, message, sequence, body)
 
     def respond(self, request: Request, response: Message) -> list[Buffer]:
         """Answer a request; returns the buffers that may be written now."""

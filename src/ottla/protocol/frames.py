@@ -44,6 +44,22 @@ class FrameReader:
         """Bytes of an unfinished frame that wait for the rest."""
         return len(self._tail)
 
+    def move_kept(self, room: memoryview, *, bytes_come: int) -> int:
+        """Put what is kept at the end of `room` and forget it, if that fits and as many new bytes complete the frame.
+
+        Says how many bytes that is. Whoever has received behind that room can feed both as one piece, and nothing
+        but the beginning of the first frame has been copied.
+        """
+        tail = self._tail
+        kept = len(tail)
+        if not kept or kept > len(room):
+            return 0
+        if kept >= _SIZE_BYTES and _SIZE_BYTES + _read_size(tail, 0)[0] > kept + bytes_come:
+            return 0
+        room[len(room) - kept :] = tail
+        self._tail = bytearray()
+        return kept
+
     def feed(self, data: Buffer) -> None:
         """Take in received bytes."""
         self._position = 0

@@ -65,21 +65,22 @@ class Repeats:
         self._shapes: dict[bytes, _Shape] = {}
         self._shape: _Shape | None = None
         """That of the requests which have been taken."""
-        self._batches: list[bytes] = []
+        self._batches: list[Buffer] = []
         self._ids: list[bytes] = []
         self.taken = 0
 
-    def take(self, body: bytes) -> bool:
+    def take(self, body: Buffer) -> bool:
         """Take a request that is like an earlier one, and like those that have been taken already."""
         at, shape = self._end, self._shape
         if len(body) < at + HEADER_SIZE:
             return False
-        if shape is None or not body.startswith(shape.head, _ID_END):
-            shape = self._shapes.get(body[_ID_END:at])
+        head = body if type(body) is bytes else bytes(body[:at])
+        if shape is None or not head.startswith(shape.head, _ID_END):
+            shape = self._shapes.get(head[_ID_END:at])
             if shape is None or self.taken:
                 return False
             self._shape = shape
-        if not body.startswith(shape.start):
+        if not head.startswith(shape.start):
             return False
         # The length of the records: four bytes, or up to three of seven bits and one more than the length itself.
         if shape.is_flexible:
@@ -91,7 +92,7 @@ class Repeats:
                 if size >= 0x4000:
                     size = size & 0x3FFF | body[at] << 14
                     at += 1
-            if at + size + 2 != len(body) or not body.endswith(_TAGS):
+            if at + size + 2 != len(body) or body[-3:] != _TAGS:
                 return False
             self._batches.append(body[at:-3])
         else:
@@ -99,7 +100,7 @@ class Repeats:
             if int.from_bytes(body[at - _LENGTH_BYTES : at]) != len(body) - at:
                 return False
             self._batches.append(body[at:])
-        self._ids.append(body[_ID_AT:_ID_END])
+        self._ids.append(head[_ID_AT:_ID_END])
         self.taken += 1
         return True
 
@@ -124,7 +125,7 @@ class Repeats:
 
     def learn(
         self,
-        body: bytes,
+        body: Buffer,
         request: ProduceRequest,
         partition: Partition,
         response: ProduceResponse,
@@ -136,6 +137,7 @@ class Repeats:
         if said.error_code or len(answer) != 1 or not is_plain(request, partition):
             return
         assert records is not None, "a batch was appended"
+        body = bytes(body)
         if body[_VERSION_AT] < FLEXIBLE_VERSION_MIN:
             start = len(body) - len(records)
             end = start - _LENGTH_BYTES

@@ -84,7 +84,10 @@ class Session(asyncio.BufferedProtocol):
         self._last_bytes = nbytes
         if self._closing:
             return
-        self._go_on(self._listener.receive_buffer[:nbytes])
+        if self._connection.bytes_kept:
+            self._go_on(self._listener.received(self._connection, nbytes))
+        else:
+            self._go_on(self._listener.receive_buffer[:nbytes])
 
     def _go_on(self, data: Buffer) -> None:
         """Serve what these bytes complete, as far as the client takes its answers."""
@@ -163,7 +166,7 @@ class Session(asyncio.BufferedProtocol):
     def _learn(self, request: Request, response: ProduceResponse, answer: Sequence[Buffer]) -> None:
         """Remember a request whose like may come again."""
         message = cast(ProduceRequest, request.message)
-        partition = plain_partition(message, self._broker.services.partitions) if request.body else None
+        partition = plain_partition(message, self._broker.services.partitions)
         if partition is not None:
             self._repeats.learn(request.body, message, partition, response, answer)
 

@@ -169,7 +169,7 @@ class Log(ReadableLog):
             count += 1
         return count
 
-    def append_run(self, batches: Sequence[bytes], headers: Sequence[BatchHeader], *, leader_epoch: int) -> int | None:
+    def append_run(self, batches: Sequence[Buffer], headers: Sequence[BatchHeader], *, leader_epoch: int) -> int | None:
         """Append several checked data batches with one write; returns the first one's offset.
 
         None, and nothing has changed, where they have to be looked at one by one. As `append` otherwise.
@@ -182,7 +182,7 @@ class Log(ReadableLog):
         run = plan_run(batches, headers, active, self.producers, leader_epoch=leader_epoch, segment_bytes=segment_bytes)
         if run is None:
             return None
-        self._put(active, (run.data,), run.places)
+        self._put(active, run.parts, run.places)
         first, self.end_offset = self.end_offset, active.end_offset
         run.replay(headers, self.producers)
         return first

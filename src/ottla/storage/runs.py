@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from msgspec import Struct as Value
 
+from ottla.protocol.wire import Buffer
 from ottla.records.batch import LOG_OVERHEAD, OFFSET_DELTA_MAX, PREFIX_SIZE, BatchHeader, prefix
 from ottla.storage.producer_state import SEQUENCE_MAX, ProducerStates
 from ottla.storage.segment import Place, Segment
@@ -24,10 +25,14 @@ class Appended(Value, frozen=True, gc=False):
     """The batch was there already: a retry, answered with the original's offsets."""
 
 
+JOINED_BYTES_MAX = 4 << 10
+"""Batches up to this size, on average, are copied together; larger ones are written from where they are."""
+
+
 class Run(NamedTuple):
     """The bytes to write, and where each batch stands."""
 
-    data: bytes
+    parts: Sequence[Buffer]
     places: list[Place]
 
     def replay(self, headers: Sequence[BatchHeader], producers: ProducerStates) -> None:
@@ -38,7 +43,7 @@ class Run(NamedTuple):
 
 
 def plan_run(
-    batches: Sequence[bytes],
+    batches: Sequence[Buffer],
     headers: Sequence[BatchHeader],
     active: Segment,
     producers: ProducerStates,
@@ -52,7 +57,7 @@ def plan_run(
     """
     start, position = active.end_offset, active.size
     places: list[Place] = []
-    parts: list[bytes] = []
+    parts: list[Buffer] = []
     before: BatchHeader | None = None
     for batch, header in zip(batches, headers, strict=True):
         length, delta, newest_ms = header.length, header.last_offset_delta, header.max_timestamp
@@ -73,7 +78,8 @@ def plan_run(
     if len(active.indexes.offsets) + len(places) > active.index_entries_max:
         # The index could be full before the last of them, which then belongs into another segment.
         return None
-    return Run(b"".join(parts), places)
+    is_joined = position - active.size <= JOINED_BYTES_MAX * len(places)
+    return Run((b"".join(parts),) if is_joined else parts, places)
 
 
 def _follows(header: BatchHeader, before: BatchHeader | None, producers: ProducerStates) -> bool:
