@@ -16,7 +16,7 @@ from tests.tidy.exceptions import EXCEPTIONS
 
 ROOT = Path(__file__).resolve().parents[2]
 FILE_BYTES_MAX = 200_000
-REPOSITORY_BYTES_MAX = 6_000_000
+REPOSITORY_BYTES_MAX = 10_000_000
 IGNORED_PARTS = {".git", ".venv", ".cache", "__pycache__", "build", "dist"}
 TEXT_ENDINGS = {".cfg", ".in", ".md", ".py", ".pyx", ".sh", ".toml", ".txt", ".xml", ".yml", ""}
 
