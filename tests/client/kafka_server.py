@@ -16,7 +16,7 @@ SERVER = """\
 process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@127.0.0.1:{controller}
-listeners=PLAINTEXT://127.0.0.1:{broker},CONTROLLER://127.0.0.1:{controller}
+listeners=PLAINTEXT://127.0.0.1:{broker},CONTROLLER://127.0.0.1:{controller}{listeners}
 controller.listener.names=CONTROLLER
 log.dirs={directory}
 offsets.topic.replication.factor=1
@@ -27,14 +27,18 @@ auto.create.topics.enable=false
 
 
 @contextmanager
-def kafka_server(tools: Tools, root: Path, settings: str = "", features: Sequence[str] = ()) -> Iterator[str]:
+def kafka_server(
+    tools: Tools, root: Path, settings: str = "", features: Sequence[str] = (), listeners: Sequence[str] = ()
+) -> Iterator[str]:
     """The address of a broker that runs until the block ends.
 
-    `settings` are further lines of its properties, `features` levels (`name=level`) that differ from the release's own.
+    `settings` are further lines of its properties, `features` levels (`name=level`) that differ from the release's own,
+    `listeners` doors beside the plain one (`NAME://host:port`).
     """
     broker, controller = _free_ports()
     server = root / "server.properties"
-    text = SERVER.format(broker=broker, controller=controller, directory=root / "data")
+    more = "".join(f",{listener}" for listener in listeners)
+    text = SERVER.format(broker=broker, controller=controller, directory=root / "data", listeners=more)
     server.write_text(text + settings, encoding="utf-8")
     levels = [word for level in features for word in ("--feature", level)]
     tools.run("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(server), *levels)

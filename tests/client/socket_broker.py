@@ -20,6 +20,7 @@ from ottla.protocol.connection import Request, ServerConnection
 from tests.client.scripted_broker import ScriptedCluster
 
 START_SECONDS_MAX = 30
+STOP_SECONDS_MAX = 30
 
 Mischief = Callable[["_Session", Request], bool]
 """Called for each request; True: it has been dealt with, so the broker does not answer."""
@@ -90,6 +91,11 @@ class SocketBroker:
         self.cluster.nodes[1] = self.address
         self._ready.set()
         await stopped.wait()
+        # What has been accepted becomes a session a moment later, and fails at that if the server is closed by then:
+        # nobody would close its socket. So accepting ends first.
+        for listener in server.sockets:
+            loop.remove_reader(listener)
+        await asyncio.gather(*(task for task in asyncio.all_tasks() if task is not asyncio.current_task()))
         server.close()
         for session in self.sessions:
             if session.transport is not None:
@@ -105,4 +111,5 @@ class SocketBroker:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._stop()
-        self._thread.join(START_SECONDS_MAX)
+        self._thread.join(STOP_SECONDS_MAX)
+        assert not self._thread.is_alive(), "the broker's loop does not end"

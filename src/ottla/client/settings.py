@@ -10,6 +10,7 @@ from ottla.client.assignors import ASSIGNORS
 from ottla.client.errors import InvalidSetting
 from ottla.client.group_names import check_group_name
 from ottla.client.routing import KEY_ROUTERS
+from ottla.client.security_settings import SecuritySettings
 from ottla.client.values import OffsetSpec
 from ottla.error_codes import ErrorCode
 from ottla.errors import Refusal, UnsupportedCompression
@@ -63,7 +64,7 @@ def _require(condition: bool, name: str, value: object, what: str) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClientSettings:
+class ClientSettings(SecuritySettings):
     """What producer, consumer and admin of one client share."""
 
     client_id: str = "ottla"
@@ -82,6 +83,7 @@ class ClientSettings:
             self.retry_backoff_max_ms,
             "must not be below retry_backoff_ms",
         )
+        self.check_security()
 
     def backoff_after_ms(self, error: Exception, attempts: int) -> int:
         """The same after this error: the end of the transaction before takes a few milliseconds, as a rule."""
