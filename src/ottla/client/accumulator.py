@@ -19,7 +19,7 @@ from typing import NamedTuple, Protocol
 
 from ottla.client.values import NO_OFFSET, RecordPosition, TopicPartition
 from ottla.records.batch import HEADER_SIZE, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
-from ottla.records.packing import RecordTuple
+from ottla.records.packing import Packed, RecordTuple
 
 RECORD_OVERHEAD_BYTES = 21
 """What a record's own framing takes at most, beside its header fields: lengths, deltas, attributes."""
@@ -66,7 +66,19 @@ class PlainRows:
         return zip(repeat(None), self._values, repeat(self._timestamp_ms), repeat(()), strict=False)
 
 
-Rows = list[RecordTuple] | PlainRows
+class PackedRows:
+    """Records that are laid end to end already, behind room for a batch's header."""
+
+    __slots__ = ("packed",)
+
+    def __init__(self, packed: Packed) -> None:
+        self.packed = packed
+
+    def __len__(self) -> int:
+        return self.packed[1]
+
+
+Rows = list[RecordTuple] | PlainRows | PackedRows
 
 
 class Batch:
@@ -85,6 +97,7 @@ class Batch:
         "identity",
         "is_open",
         "last_error",
+        "may_split",
         "partition",
         "records",
         "topic",
@@ -104,6 +117,8 @@ class Batch:
         self.deadline_ms = deadline_ms
         self.is_open = False
         """Whether more records may join."""
+        self.may_split = False
+        """Whether its records may go in several batches, if it is too large for the broker."""
         self.attempts = 0
         self.uncertain = False
         """Whether the broker may have written it although nobody said so."""
@@ -181,6 +196,8 @@ class Accumulator:
         """Those that are not empty."""
         self._lock = threading.Lock()
         self.bytes_waiting = 0
+        self.splits = 0
+        """How often a batch was cut in parts."""
         self.gate: Callable[[], Exception | None] | None = None
         """Asked, with the lock held, before anything comes in; says why it may not."""
 
@@ -377,6 +394,37 @@ class Accumulator:
                 queue.rewind(sequence)
         return [batch]
 
+    def split(self, queue: Queue, batch: Batch, parts: Sequence[Rows]) -> None:
+        """Smaller batches take the place of one that was not written. Nobody may wait for a record of it by number.
+
+        They are sent one at a time until they are through: how many fit is not known yet.
+        """
+        pieces = []
+        for rows, bytes_ in zip(parts, _shared_bytes(batch.bytes, parts), strict=True):
+            piece = Batch(
+                batch.topic,
+                batch.partition,
+                rows,
+                bytes_=bytes_,
+                now_ms=batch.created_ms,
+                deadline_ms=batch.deadline_ms,
+            )
+            piece.attempts = batch.attempts + 1
+            piece.may_split = True
+            piece.waiters = batch.waiters
+            pieces.append(piece)
+        with self._lock:
+            at = queue.batches.index(batch)
+            queue.batches.remove(batch)
+            for piece in reversed(pieces):
+                queue.batches.insert(at, piece)
+            queue.urgent = True
+            if batch.base_sequence != NO_SEQUENCE:
+                queue.rewind(batch.base_sequence)
+            self.splits += 1
+            batch.data = None
+            batch.done = True
+
     def give_up(self, queue: Queue, batch: Batch, error: Exception) -> list[Batch]:
         """A batch of which nobody knows whether it was written will not be sent again.
 
@@ -413,6 +461,14 @@ class Accumulator:
             while queue.batches:
                 gone += self.refuse(queue, queue.batches[0], error)
         return gone
+
+
+def _shared_bytes(total: int, parts: Sequence[Rows]) -> list[int]:
+    """What each part counts against the buffer's limit: as much as before, together."""
+    records = sum(map(len, parts))
+    shares = [total * len(part) // records for part in parts]
+    shares[0] += total - sum(shares)
+    return shares
 
 
 def notify(batches: Iterable[Batch]) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, cast
 
-from ottla.client.accumulator import NOBODY, Accumulator, Batch, Identity, Queue, notify
+from ottla.client.accumulator import NOBODY, Accumulator, Batch, Identity, PackedRows, Queue, notify
 from ottla.client.cluster import STALE_LEADER, UNANSWERED, Cluster
 from ottla.client.errors import DeliveryTimedOut, TopicNotFound, UnsupportedVersion
 from ottla.client.errors_by_code import code_of, error_for
@@ -31,9 +31,11 @@ from ottla.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from ottla.records.builder import build_batch
+from ottla.records.batch import NO_LEADER_EPOCH, TimestampType
+from ottla.records.builder import build_batch, finish_batch
 from ottla.records.compression import Codec
 from ottla.records.packing import RecordTuple
+from ottla.records.reader import read_batch
 
 PRODUCE_NAMES_LAST = 12
 """The last version of Produce that names topics; from the next on they go by id."""
@@ -60,6 +62,8 @@ LOST_TRACK = frozenset(
     {ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_EPOCH}
 )
 """The broker's memory of our sequence numbers is not ours."""
+TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
+"""Answers after which a smaller batch may be taken."""
 
 
 class _Shipment(NamedTuple):
@@ -262,19 +266,38 @@ class Sender:
                 return False
             self._accumulator.number(queue, batch, self._identity)
         try:
-            batch.data = build_batch(
-                # Anything that can be counted and gone through does; it need not be a list.
-                cast(Sequence[RecordTuple], batch.records),
-                codec=self._codec,
-                producer_id=batch.identity.producer_id,
-                producer_epoch=batch.identity.epoch,
-                base_sequence=batch.base_sequence,
-                transactional=self._transactions is not None,
-            )
+            batch.data = self._bytes_of(batch)
         except OttlaError as e:
             notify(self._accumulator.refuse(queue, batch, self._final(e)))
             return False
         return True
+
+    def _bytes_of(self, batch: Batch) -> bytearray:
+        rows, identity = batch.records, batch.identity
+        if isinstance(rows, PackedRows):
+            return finish_batch(
+                # Not compressed, the batch is this very buffer; numbered anew, only its header is written again.
+                rows.packed,
+                codec=self._codec,
+                base_offset=0,
+                leader_epoch=NO_LEADER_EPOCH,
+                producer_id=identity.producer_id,
+                producer_epoch=identity.epoch,
+                base_sequence=batch.base_sequence,
+                transactional=self._transactions is not None,
+                control=False,
+                timestamp_type=TimestampType.CREATE_TIME,
+                level=None,
+            )
+        return build_batch(
+            # Anything that can be counted and gone through does; it need not be a list.
+            cast(Sequence[RecordTuple], rows),
+            codec=self._codec,
+            producer_id=identity.producer_id,
+            producer_epoch=identity.epoch,
+            base_sequence=batch.base_sequence,
+            transactional=self._transactions is not None,
+        )
 
     async def _introduce(self, queue: Queue, batch: Batch) -> bool:
         """Have an identity that no partition has lost track of; False when it cannot be had now."""
@@ -359,8 +382,10 @@ class Sender:
                 # Nothing before it is open, so the gap is real: only a new identity leads out of it.
                 queue.start_over()
             self._failed(queue, batch, error, disturbed)
-        elif code.retriable:
+        elif code.retriable or (disturbed and _may_be_halved(batch, code)):
             self._failed(queue, batch, error, disturbed)
+        elif _may_be_halved(batch, code):
+            self._accumulator.split(queue, batch, _halves(batch))
         elif batch.uncertain:
             # An earlier attempt may have been written, so its number must not be used for another batch.
             notify(self._accumulator.give_up(queue, batch, self._final(error)))
@@ -403,6 +428,20 @@ class Sender:
     def _block(self, queue: Queue, batch: Batch, error: OttlaError) -> None:
         delay_ms = self._cluster.settings.backoff_after_ms(error, batch.attempts)
         self._accumulator.block(queue, self._cluster.ticks.now_ms() + delay_ms)
+
+
+def _may_be_halved(batch: Batch, code: ErrorCode) -> bool:
+    """Whether a batch was too large, and its parts may not be."""
+    return code in TOO_LARGE and batch.may_split and not batch.uncertain and len(batch.records) > 1
+
+
+def _halves(batch: Batch) -> list[list[RecordTuple]]:
+    """The records of a batch that has been made, in two parts."""
+    assert batch.data is not None, "it has been sent"
+    found = read_batch(batch.data, checked=True)
+    records: list[RecordTuple] = [(each.key, each.value, each.timestamp_ms, each.headers) for each in found]
+    middle = len(records) // 2
+    return [records[:middle], records[middle:]]
 
 
 def _leaves_doubt(outcome: Outcome) -> bool:

@@ -1,4 +1,4 @@
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ottla.records.batch import Buffer
@@ -14,6 +14,17 @@ def pack_columns(
     default_timestamp: int,
     headers: tuple[Any, int, Any, Any] | None,
 ) -> Packed: ...
+def route_rows(
+    rows: int,
+    key: tuple[int, Buffer | None, Buffer | None, Buffer | None] | None,
+    value: tuple[int, Buffer | None, Buffer | None, Buffer | None] | None,
+    chosen: tuple[int, Buffer | None, None, Buffer | None] | None,
+    partition_count: int,
+    spread: Sequence[int],
+    turn: int,
+    turn_bytes: int,
+    turn_bytes_max: int,
+) -> tuple[bytearray, list[tuple[int, int, int]], int, int]: ...
 def read_records(
     payload: Buffer,
     count: int,
@@ -26,6 +37,25 @@ def read_records(
 def read_spans(
     payload: Buffer, start: int, count: int, last_offset_delta: int, make: Callable[[tuple[Any, ...]], Any]
 ) -> list[Any]: ...
+
+class PackedColumns:
+    def __init__(
+        self,
+        rows: int,
+        key: tuple[int, Buffer | None, Buffer | None, Buffer | None] | None,
+        value: tuple[int, Buffer | None, Buffer | None, Buffer | None] | None,
+        timestamp: tuple[int, Buffer | None, None, Buffer | None] | None,
+        headers: tuple[Any, int, Any, Any] | None,
+    ) -> None: ...
+    def pack(
+        self,
+        selected: Buffer | None,
+        start: int,
+        end: int,
+        cut_bytes: int,
+        bytes_max: int,
+        default_timestamp: int,
+    ) -> tuple[Packed, int]: ...
 
 class Columns:
     flags: int

@@ -43,6 +43,8 @@ from ottla.records.reader import unpack_view
 from ottla.records.varint import INT64_MAX
 
 HEADERS_TYPE = pa.list_(pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())]))
+HEADERS_GIVEN_TYPE = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+"""What others hand us may claim less; a name that is missing is found when its record is packed."""
 TIMESTAMP_TYPE = pa.timestamp("ms", tz="UTC")
 
 SCHEMA = pa.schema(
@@ -214,38 +216,50 @@ def from_arrow(
 def pack_compiled(rows: pa.RecordBatch, *, timestamp_ms: int, bytes_max: int = RECORDS_BYTES_MAX) -> Packed:
     """The rows as packed records, by the kernel."""
     assert kernel.compiled is not None
-    columns = _InputColumns(rows)
-    headers = None
-    if columns.headers is not None:
-        lists = columns.headers
-        entries = lists.values
-        # Flattened, a null entry becomes a null key, which the kernel refuses.
-        keys, values = entries.flatten()
-        headers = (
-            (lists.offset, lists.buffers()[0], lists.buffers()[1], None),
-            len(entries),
-            _bytes_buffers(keys),
-            _bytes_buffers(values),
-        )
-    timestamps = None
-    if columns.timestamp is not None:
-        valid, data = columns.timestamp.buffers()
-        timestamps = (columns.timestamp.offset, valid, None, data)
+    columns = InputColumns(rows)
     packed: Packed = kernel.compiled.pack_columns(
         rows.num_rows,
         bytes_max,
-        _bytes_buffers(columns.key),
-        _bytes_buffers(columns.value),
-        timestamps,
+        bytes_buffers(columns.key),
+        bytes_buffers(columns.value),
+        timestamp_buffers(columns.timestamp),
         timestamp_ms,
-        headers,
+        header_buffers(columns.headers),
     )
     return packed
 
 
+def timestamp_buffers(array: Any) -> tuple[int, Any, None, Any] | None:
+    """A column of 64-bit numbers as the kernel takes it."""
+    if array is None:
+        return None
+    valid, data = array.buffers()
+    return array.offset, valid, None, data
+
+
+def header_buffers(lists: Any) -> tuple[Any, int, Any, Any] | None:
+    """A column of headers as the kernel takes it."""
+    if lists is None:
+        return None
+    entries = lists.values
+    # Flattened, a null entry becomes a null key, which the kernel refuses.
+    keys, values = entries.flatten()
+    return (
+        (lists.offset, lists.buffers()[0], lists.buffers()[1], None),
+        len(entries),
+        bytes_buffers(keys),
+        bytes_buffers(values),
+    )
+
+
 def pack_plain(rows: pa.RecordBatch, *, timestamp_ms: int, bytes_max: int = RECORDS_BYTES_MAX) -> Packed:
     """The rows as packed records, by way of Python values."""
-    columns = _InputColumns(rows)
+    return packing.pack_records(record_tuples(rows, timestamp_ms=timestamp_ms), bytes_max)
+
+
+def record_tuples(rows: pa.RecordBatch, *, timestamp_ms: int) -> list[Any]:
+    """The rows as records; not all of them need be such that a batch can hold them."""
+    columns = InputColumns(rows)
     count = rows.num_rows
     try:
         for array in (columns.key, columns.value, columns.timestamp, columns.headers):
@@ -257,7 +271,7 @@ def pack_plain(rows: pa.RecordBatch, *, timestamp_ms: int, bytes_max: int = RECO
         lists = columns.headers.to_pylist() if columns.headers is not None else [None] * count
     except (pa.ArrowInvalid, UnicodeDecodeError) as e:
         raise InvalidRecord(f"the columns do not hold together: {e}") from e
-    records: list[Any] = [
+    return [
         (
             key,
             value,
@@ -266,16 +280,15 @@ def pack_plain(rows: pa.RecordBatch, *, timestamp_ms: int, bytes_max: int = RECO
         )
         for key, value, timestamp, entries in zip(keys, values, timestamps, lists, strict=True)
     ]
-    return packing.pack_records(records, bytes_max)
 
 
-class _InputColumns:
+class InputColumns:
     """The columns of a record batch that a record has, in the one type each that the packers know."""
 
     def __init__(self, rows: pa.RecordBatch) -> None:
         self.key = self._cast(rows, "key", pa.binary())
         self.value = self._cast(rows, "value", pa.binary())
-        self.headers = self._cast(rows, "headers", HEADERS_TYPE)
+        self.headers = self._cast(rows, "headers", HEADERS_GIVEN_TYPE)
         timestamp = self._column(rows, "timestamp")
         if timestamp is not None and pa.types.is_timestamp(timestamp.type):
             target = pa.timestamp("ms", tz=timestamp.type.tz)
@@ -301,7 +314,7 @@ class _InputColumns:
     @classmethod
     def _cast(cls, rows: pa.RecordBatch, name: str, wanted: pa.DataType) -> Any:
         array = cls._column(rows, name)
-        if array is None or array.type == wanted:
+        if array is None or array.type == wanted or (wanted == HEADERS_GIVEN_TYPE and array.type == HEADERS_TYPE):
             return array
         try:
             return array.cast(wanted)
@@ -309,7 +322,8 @@ class _InputColumns:
             raise InvalidRecord(f"the column {name} is {array.type}, not {wanted}") from e
 
 
-def _bytes_buffers(array: Any) -> tuple[int, Any, Any, Any] | None:
+def bytes_buffers(array: Any) -> tuple[int, Any, Any, Any] | None:
+    """A column of bytes as the kernel takes it."""
     if array is None:
         return None
     valid, offsets, data = array.buffers()

@@ -17,7 +17,7 @@ from random import Random
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from ottla.client.accumulator import NEVER_MS, Accumulator, Batch, notify, size_of
+from ottla.client.accumulator import NEVER_MS, Accumulator, Batch, PackedRows, notify, size_of
 from ottla.client.cluster import Cluster
 from ottla.client.errors import BufferFull, ClientClosed, ProducerFenced, TransactionFailed
 from ottla.client.intake import Intake, gathered
@@ -30,7 +30,8 @@ from ottla.client.transport import run_now
 from ottla.client.values import HeaderPairs, NewRecord, OpenTransaction, RecordPosition, TopicPartition
 from ottla.clock import Clock
 from ottla.errors import OttlaError
-from ottla.records.packing import RecordTuple
+from ottla.records.batch import HEADER_SIZE
+from ottla.records.packing import Packed, RecordTuple
 
 LOOK_AGAIN_SECONDS = 1.0
 """Whoever waits for another thread looks again after this time, in case that thread is gone."""
@@ -44,11 +45,39 @@ def _never() -> bool:
     return False
 
 
+class _FirstFailure:
+    """Waits for many batches and remembers what the first one failed with."""
+
+    __slots__ = ("error",)
+
+    def __init__(self) -> None:
+        self.error: Exception | None = None
+
+    def done(self) -> bool:
+        return self.error is not None
+
+    def set_result(self, result: RecordPosition, /) -> None:
+        """All is well with one more."""
+
+    def set_exception(self, exception: Exception, /) -> None:
+        self.error = exception
+
+
 class Producer:
     """Sends records. Any number of threads may share one."""
 
-    def __init__(self, cluster: Cluster, settings: ProducerSettings, *, clock: Clock, chance: Random) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        settings: ProducerSettings,
+        *,
+        clock: Clock,
+        chance: Random,
+        borrows_connections: bool = False,
+    ) -> None:
+        """`borrows_connections`: they are somebody else's, who goes on with them when this producer is closed."""
         self._cluster = cluster
+        self._borrows_connections = borrows_connections
         self._settings = settings
         self._accumulator = Accumulator(
             batch_bytes=settings.batch_bytes,
@@ -69,6 +98,7 @@ class Producer:
         """Threads that wait for the time at which something is due."""
         self._watcher: threading.Thread | None = None
         self._closing = False
+        self._packed = _FirstFailure()
 
     # --- sending -------------------------------------------------------------------------------------
 
@@ -142,10 +172,48 @@ class Producer:
         self._append(target, record, size, future)
         return future
 
+    def submit_packed(self, topic: str, partition: int, packed: Packed) -> None:
+        """Hand over a batch whose records are laid out already, and go on; it takes the packed buffer over.
+
+        Waits only while the buffer is full. What fails, `flush` tells, and from then on nothing more is taken. A
+        batch that is too large for the broker is cut in two until its parts fit or hold one record.
+        """
+        if self._packed.error is not None:
+            raise self._packed.error
+        view = self._intake.known(topic, partition) or self._topic(topic, partition)
+        now_ms = self._cluster.ticks.now_ms()
+        batch = self._accumulator.batch(
+            view.keys[partition], PackedRows(packed), records_bytes=len(packed[0]) - HEADER_SIZE, now_ms=now_ms
+        )
+        batch.may_split = True
+        batch.waiters = [(0, self._packed)]
+        if self._watcher is None:
+            self._start_watcher()
+        self._with_room(lambda: self._accumulator.add([batch]) or None)
+        if self._sleeping:
+            with self._changed:
+                self._changed.notify_all()
+
+    def topic(self, name: str, partition: int | None = None) -> TopicView:
+        """What is known of a topic, asked for if need be; PartitionNotFound if it has no such partition."""
+        return self._intake.known(name, partition) or self._topic(name, partition)
+
     def flush(self) -> None:
-        """Send what was submitted and wait until all of it is acknowledged or has failed."""
-        batches = self._accumulator.flush_all()
-        self._drive(lambda: all(batch.done for batch in batches))
+        """Send what was submitted and wait until all of it is acknowledged or has failed.
+
+        Whoever submitted a record hears of it by its future; the first error of a packed batch is raised here.
+        """
+        self._flush()
+        if self._packed.error is not None:
+            raise self._packed.error
+
+    def _flush(self) -> None:
+        splits = -1
+        # What a batch was cut into while we waited for it has to be waited for as well.
+        while splits != self._accumulator.splits:
+            splits = self._accumulator.splits
+            batches = self._accumulator.flush_all()
+            self._drive(lambda batches=batches: all(batch.done for batch in batches))  # type: ignore[misc]
 
     def _topic(self, topic: str, partition: int | None) -> TopicView:
         return self._in_role(self._intake.topic(topic, partition))
@@ -223,7 +291,7 @@ class Producer:
         self._check_open()
         transactions = transactional(self._transactions)
         transactions.stop_taking()
-        self.flush()
+        self._flush()
         self._in_role(transactions.commit())
 
     def abort(self) -> None:
@@ -247,7 +315,7 @@ class Producer:
         self._check_open()
         transactions = transactional(self._transactions)
         transactions.stop_taking()
-        self.flush()
+        self._flush()
         if transactions.failure is not None:
             self._in_role(transactions.commit())
         left_open = transactions.leave_open()
@@ -385,6 +453,10 @@ class Producer:
         """Send what is left, wait for it, and let go of the connections."""
         self._close(abort=False)
 
+    def discard(self) -> None:
+        """Close, and drop what was not sent yet."""
+        self._close(abort=True)
+
     def _close(self, *, abort: bool) -> None:
         if self._transactions is not None and self._transactions.is_open and not self._closing:
             self._end_transaction()
@@ -394,11 +466,12 @@ class Producer:
             self._closing = True
             self._changed.notify_all()
         if not abort:
-            self.flush()
+            self._flush()
         self._take_role()
         try:
             notify(self._accumulator.fail_all(ClientClosed("the producer was closed before this record was sent")))
-            run_now(self._cluster.transport.close())
+            if not self._borrows_connections:
+                run_now(self._cluster.transport.close())
         finally:
             self._leave_role()
         watcher, self._watcher = self._watcher, None

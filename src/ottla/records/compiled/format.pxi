@@ -19,6 +19,8 @@ cdef enum Status:
     TOO_LARGE = 10
     COLUMN_RANGE = 11
     HEADER_KEY = 12
+    SELECTION = 13
+    PARTITION = 14
 
 
 _READ_FAULTS = {

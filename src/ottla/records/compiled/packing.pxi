@@ -228,10 +228,13 @@ cdef struct ColumnsIn:
     const Source* header_key
     const Source* header_value
     int64_t header_rows
+    const uint8_t* selected
+    int64_t rows_there
     int64_t default_timestamp
     int64_t base_timestamp
     int64_t max_timestamp
     int64_t bytes_max
+    int64_t cut_bytes
 
 
 cdef Status count_headers(const ColumnsIn* given, int32_t start, int32_t end, int64_t* size) noexcept nogil:
@@ -276,42 +279,57 @@ cdef Status put_column_headers(
     return DONE if p == limit else COLUMN_RANGE
 
 
+cdef inline Status selected_row(const ColumnsIn* given, int64_t at, int64_t* row) noexcept nogil:
+    """Which row of the columns comes at this place; never one that they do not have."""
+    row[0] = at
+    if given.selected != NULL:
+        row[0] = load_int32(given.selected, at)
+        if row[0] < 0 or row[0] >= given.rows_there:
+            return SELECTION
+    return DONE
+
+
 cdef Status put_rows(
-    ColumnsIn* given, int64_t rows, int64_t* row, uint8_t* out, int64_t* used, int64_t capacity, int64_t* needed
+    ColumnsIn* given, int64_t first, int64_t end, int64_t* at, uint8_t* out, int64_t* used, int64_t capacity,
+    int64_t* needed
 ) noexcept nogil:
-    """Write records until the rows end, one is wrong, or one finds no room (FULL: grow, call again)."""
+    """Write the records at these places until they end, one is wrong, the batch has enough, or one finds no room
+    (FULL: grow, call again)."""
     cdef const uint8_t* key = NULL
     cdef const uint8_t* value = NULL
-    cdef const uint8_t* lists = NULL
     cdef int32_t key_length = 0, value_length = 0, header_start = 0, header_end = 0
-    cdef int64_t timestamp_ms, delta, body_size, size, headers_size = 1, at
+    cdef int64_t timestamp_ms, delta, body_size, size, headers_size = 1, row = 0, cell
     cdef uint8_t* p
     cdef Status status
-    while row[0] < rows:
-        status = column_field(given.key, row[0], &key, &key_length)
+    while at[0] < end:
+        status = selected_row(given, at[0], &row)
         if status == DONE:
-            status = column_field(given.value, row[0], &value, &value_length)
+            status = column_field(given.key, row, &key, &key_length)
+        if status == DONE:
+            status = column_field(given.value, row, &value, &value_length)
         if status != DONE:
             return status
         timestamp_ms = given.default_timestamp
-        at = given.timestamp.first + row[0]
-        if not given.timestamp.absent and is_set(given.timestamp.valid, at):
-            memcpy(&timestamp_ms, given.timestamp.data + 8 * at, 8)
+        cell = given.timestamp.first + row
+        if not given.timestamp.absent and is_set(given.timestamp.valid, cell):
+            memcpy(&timestamp_ms, given.timestamp.data + 8 * cell, 8)
         header_start = header_end = 0
-        at = given.lists.first + row[0]
-        if not given.lists.absent and is_set(given.lists.valid, at):
-            header_start = load_int32(given.lists.offsets, at)
-            header_end = load_int32(given.lists.offsets, at + 1)
+        cell = given.lists.first + row
+        if not given.lists.absent and is_set(given.lists.valid, cell):
+            header_start = load_int32(given.lists.offsets, cell)
+            header_end = load_int32(given.lists.offsets, cell + 1)
             if header_start < 0 or header_end < header_start or header_end > given.header_rows:
                 return COLUMN_RANGE
         status = count_headers(given, header_start, header_end, &headers_size)
         if status != DONE:
             return status
-        if row[0] == 0:
+        if at[0] == first:
             given.base_timestamp = given.max_timestamp = timestamp_ms
         delta = <int64_t>(<uint64_t>timestamp_ms - <uint64_t>given.base_timestamp)
-        body_size = record_body_size(delta, row[0], key_length, value_length, headers_size)
+        body_size = record_body_size(delta, at[0] - first, key_length, value_length, headers_size)
         size = varint_size(body_size) + body_size
+        if at[0] > first and given.cut_bytes > 0 and used[0] + size > given.cut_bytes:
+            return DONE
         if used[0] - HEADER_ROOM + size > given.bytes_max:
             return TOO_LARGE
         if size > capacity - used[0]:
@@ -319,12 +337,12 @@ cdef Status put_rows(
             return FULL
         if timestamp_ms > given.max_timestamp:
             given.max_timestamp = timestamp_ms
-        p = put_record_start(out + used[0], body_size, delta, row[0], key, key_length, value, value_length)
+        p = put_record_start(out + used[0], body_size, delta, at[0] - first, key, key_length, value, value_length)
         status = put_column_headers(given, header_start, header_end, p, out + used[0] + size)
         if status != DONE:
             return status
         used[0] += size
-        row[0] += 1
+        at[0] += 1
     return DONE
 
 
@@ -335,7 +353,79 @@ cdef object _column_fault(Status status, int64_t row, int64_t bytes_max):
         return InvalidRecord(f"record {row}: a header's key is not Unicode text")
     if status == HEADER_KEY:
         return InvalidRecord(f"record {row}: a header without a key")
+    if status == SELECTION:
+        return InvalidRecord(f"place {row}: a row that the columns do not have")
     return InvalidRecord(f"record {row}: a column's offsets do not fit its data")
+
+
+cdef class PackedColumns:
+    """The columns that records are made of, held and measured once for any number of batches.
+
+    Key and value: None, or (first row, validity or None, offsets, data). Timestamp: None, or (first row,
+    validity or None, None, data). Headers: None, or (list column, header rows, key column, value column),
+    the list column without data.
+    """
+
+    cdef SourceColumn keys, values, timestamps, lists, header_keys, header_values
+    cdef int64_t rows, header_rows
+
+    def __init__(self, int64_t rows, object key, object value, object timestamp, object headers):
+        self.rows = max(rows, 0)
+        self.keys = SourceColumn(key, self.rows, "keys", 0)
+        self.values = SourceColumn(value, self.rows, "values", 0)
+        self.timestamps = SourceColumn(timestamp, self.rows, "timestamps", 8)
+        self.header_rows = 0
+        lists = header_keys = header_values = None
+        if headers is not None:
+            lists, self.header_rows, header_keys, header_values = headers
+        self.lists = SourceColumn(lists, self.rows, "headers", 0)
+        self.header_keys = SourceColumn(header_keys, self.header_rows, "header keys", 0)
+        self.header_values = SourceColumn(header_values, self.header_rows, "header values", 0)
+
+    def pack(
+        self, object selected, int64_t start, int64_t end, int64_t cut_bytes, int64_t bytes_max,
+        int64_t default_timestamp,
+    ):
+        """The records at the places `start` to `end`, as many as fit, as one packed batch; and the place after them.
+
+        `selected` holds the row at each place as 32-bit numbers; None: the rows as they are. `cut_bytes` is what a batch
+        may take with its header, unless its first record alone takes more; 0: any number. Past `bytes_max` it is an error.
+        """
+        cdef View view = None
+        cdef Growing out = Growing()
+        cdef int64_t at = start, used = HEADER_ROOM, needed = 0, capacity, places = self.rows, guess
+        cdef uint8_t* data
+        cdef Status status
+        cdef ColumnsIn given = ColumnsIn(
+            &self.keys.source, &self.values.source, &self.timestamps.source, &self.lists.source,
+            &self.header_keys.source, &self.header_values.source, self.header_rows, NULL, self.rows,
+            default_timestamp, 0, 0, min(bytes_max, <int64_t>INT32_MAX), cut_bytes,
+        )
+        if selected is not None:
+            view = View(selected)
+            given.selected = view.data()
+            places = view.length() // 4
+        if start < 0 or end > places:
+            raise InvalidRecord(f"places {start} to {end}, and there are {places}")
+        if start >= end:
+            raise InvalidRecord("a batch needs at least one record")
+        guess = self.guess_bytes(end - start, cut_bytes)
+        while True:
+            data = out.room(used + needed + guess)
+            capacity = out.capacity
+            with nogil:
+                status = put_rows(&given, start, end, &at, data, &used, capacity, &needed)
+            if status == DONE:
+                memset(data, 0, HEADER_ROOM)
+                return (out.take(used), at - start, given.base_timestamp, given.max_timestamp), at
+            if status != FULL:
+                raise _column_fault(status, at, given.bytes_max)
+
+    cdef int64_t guess_bytes(self, int64_t count, int64_t cut_bytes):
+        """Room for so many records of the usual size."""
+        cdef int64_t each = 24 + (self.keys.source.data_length + self.values.source.data_length) // max(self.rows, 1)
+        cdef int64_t most = cut_bytes if 0 < cut_bytes < FIRST_GUESS_BYTES_MAX else <int64_t>FIRST_GUESS_BYTES_MAX
+        return most if each >= most // count else each * count
 
 
 def pack_columns(
@@ -347,40 +437,5 @@ def pack_columns(
     int64_t default_timestamp,
     object headers,
 ):
-    """The rows of Arrow-shaped columns as packed records, like `pack_records`.
-
-    Key and value: None, or (first row, validity or None, offsets, data). Timestamp: None, or (first row,
-    validity or None, None, data). Headers: None, or (list column, header rows, key column, value column),
-    the list column without data.
-    """
-    cdef SourceColumn keys = SourceColumn(key, rows, "keys", 0)
-    cdef SourceColumn values = SourceColumn(value, rows, "values", 0)
-    cdef SourceColumn timestamps = SourceColumn(timestamp, rows, "timestamps", 8)
-    cdef int64_t header_rows = headers[1] if headers is not None else 0
-    cdef SourceColumn lists = SourceColumn(headers[0] if headers is not None else None, rows, "headers", 0)
-    cdef SourceColumn header_keys = SourceColumn(
-        headers[2] if headers is not None else None, header_rows, "header keys", 0
-    )
-    cdef SourceColumn header_values = SourceColumn(
-        headers[3] if headers is not None else None, header_rows, "header values", 0
-    )
-    cdef ColumnsIn given = ColumnsIn(
-        &keys.source, &values.source, &timestamps.source, &lists.source, &header_keys.source, &header_values.source,
-        header_rows, default_timestamp, 0, 0, min(bytes_max, <int64_t>INT32_MAX),
-    )
-    cdef Growing out = Growing()
-    cdef int64_t row = 0, used = HEADER_ROOM, needed = 0, capacity
-    cdef uint8_t* data
-    cdef Status status
-    if rows <= 0:
-        raise InvalidRecord("a batch needs at least one record")
-    while True:
-        data = out.room(used + needed + min(64 * (rows - row), <int64_t>FIRST_GUESS_BYTES_MAX))
-        capacity = out.capacity
-        with nogil:
-            status = put_rows(&given, rows, &row, data, &used, capacity, &needed)
-        if status == DONE:
-            memset(data, 0, HEADER_ROOM)
-            return out.take(used), rows, given.base_timestamp, given.max_timestamp
-        if status != FULL:
-            raise _column_fault(status, row, given.bytes_max)
+    """All rows of Arrow-shaped columns as packed records, like `pack_records`; see `PackedColumns`."""
+    return PackedColumns(rows, key, value, timestamp, headers).pack(None, 0, rows, 0, bytes_max, default_timestamp)[0]
