@@ -1,7 +1,7 @@
 #!/bin/sh
-# What the tests against other programs need: Java 17 and Maven, with which they fetch and run Apache Kafka's own
-# tools, kcat, and Node with npm for kafkajs. Installed when missing and possible (root and apt), else one line says
-# what to install and the tests that need it are skipped.
+# What the tests against other programs need: Java 17, on which Spark runs too, and Maven, with which they fetch Apache
+# Kafka and Spark's Kafka connector; kcat, and Node with npm for kafkajs. Installed when missing and possible (root and
+# apt), else one line says what to install and the tests that need it are skipped.
 set -eu
 cd "$(dirname "$0")/.."
 

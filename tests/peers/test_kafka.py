@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.peers import kafka
+from tests.peers import kafka, spark_connector
 
 
 def _maven(directory: Path, script: str) -> str:
@@ -66,3 +66,16 @@ def test_the_real_jars_carry_kafkas_tools_and_clients(kafka_jars: Path) -> None:
     names = {path.name for path in kafka_jars.glob("*.jar")}
 
     assert {f"kafka-tools-{kafka.KAFKA_VERSION}.jar", f"kafka-clients-{kafka.KAFKA_VERSION}.jar"} <= names
+
+
+def test_sparks_connector_is_fetched_like_kafka_and_named_to_spark_as_one_list(tmp_path: Path) -> None:
+    maven = _maven(tmp_path, ": >b.jar; : >a.jar")
+
+    found = spark_connector.jars(lambda line: None, cache=tmp_path / "jars", maven=maven)
+
+    assert spark_connector.spark_jars(found) == f"{found}/a.jar,{found}/b.jar"
+
+
+def test_a_failure_names_the_peer_that_could_not_be_had(tmp_path: Path) -> None:
+    with pytest.raises(kafka.PeerMissing, match="Spark's connector's jars"):
+        spark_connector.jars(print, cache=tmp_path / "jars", maven=str(tmp_path / "no-such-mvn"))
