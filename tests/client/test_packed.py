@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 
@@ -13,15 +14,16 @@ from ottla.client.accumulator import Accumulator, PackedRows
 from ottla.client.blocking.client import Client
 from ottla.client.blocking.producer import Producer
 from ottla.client.cluster import Cluster
-from ottla.client.errors import BufferFull
+from ottla.client.errors import BufferFull, ClientClosed
 from ottla.client.settings import ClientSettings, ProducerSettings
-from ottla.client.transport import MonotonicClock
+from ottla.client.transport import Call, MonotonicClock, Reply
 from ottla.client.values import TopicPartition
 from ottla.error_codes import ErrorCode
 from ottla.errors import PartitionNotFound, RecordTooLarge, Refusal
 from ottla.protocol.api_keys import ApiKey
 from ottla.records.batch import peek
 from ottla.records.builder import RECORDS_BYTES_MAX
+from ottla.records.control import MarkerType
 from ottla.records.packing import Packed, pack_records
 from ottla.testing.server_thread import ServerThread
 from tests.client.conftest import client_of
@@ -112,6 +114,60 @@ def test_a_buffer_that_stays_full_is_told_of(cluster: ScriptedCluster, timed: Cl
     with pytest.raises(BufferFull):
         producer.submit_packed("t", 0, packed(b"x" * 900))
     producer.discard()
+
+
+class Told:
+    """The machine's clock, which says when the thread that made it asks for the time again."""
+
+    def __init__(self) -> None:
+        self._owner = threading.current_thread()
+        self.was_asked = threading.Event()
+
+    def now_ms(self) -> int:
+        if threading.current_thread() is self._owner:
+            self.was_asked.set()
+        return MonotonicClock().now_ms()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize("ending", ["commit", "detach"])
+def test_a_transaction_whose_rows_the_thread_could_not_send_is_aborted(cluster: ScriptedCluster, ending: str) -> None:
+    cluster.create("t")
+    ticks, is_sending = Told(), threading.Event()
+
+    def fail(call: Call, carry_out: Callable[[], Reply]) -> Reply:
+        """Not before whoever ends the transaction waits for it."""
+        ticks.was_asked.clear()
+        is_sending.set()
+        assert ticks.was_asked.wait(60)
+        raise MemoryError("no room")
+
+    address = next(iter(cluster.nodes.values()))
+    connected = Cluster(cluster.transport(), [address], settings=ClientSettings(), ticks=ticks)
+    settings = ProducerSettings(transactional_id="tx")
+    producer = Producer(connected, settings, clock=cluster.clock, chance=Random(1))
+    producer.begin()
+    producer.send("t", b"sent")
+    cluster.fault(ApiKey.PRODUCE, fail)
+    producer.submit_packed("t", 0, packed(b"not sent"))
+    assert is_sending.wait(60)
+    with pytest.raises(ClientClosed, match="the producer failed: MemoryError"):
+        getattr(producer, ending)()
+    producer.close()
+    assert [marker_type for _, marker_type, _ in cluster.transactions.ended] == [MarkerType.ABORT]
+
+
+def test_after_an_abort_the_next_transaction_takes_rows_again(cluster: ScriptedCluster, timed: Client) -> None:
+    partition = cluster.create("t").partitions[0]
+    partition.refusals.append(ErrorCode.INVALID_RECORD)
+    with timed.producer(transactional_id="tx") as producer:
+        producer.begin()
+        producer.submit_packed("t", 0, packed(b"a"))
+        with pytest.raises(Refusal):
+            producer.commit()
+        with producer.transaction():
+            producer.submit_packed("t", 0, packed(b"b"))
+    assert partition.values() == [b"b"]
 
 
 @pytest.fixture

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
+from random import Random
 
 import pytest
 
 from ottla.client.blocking.client import Client
 from ottla.client.blocking.producer import Producer
-from ottla.client.errors import CommitUncertain, InvalidSetting, NoBrokerReachable, ProducerFenced, TransactionFailed
+from ottla.client.cluster import Cluster
+from ottla.client.errors import (
+    ClientClosed,
+    CommitUncertain,
+    InvalidSetting,
+    NoBrokerReachable,
+    ProducerFenced,
+    TransactionFailed,
+)
 from ottla.client.errors_by_code import error_class
-from ottla.client.transport import Call, Reply
+from ottla.client.producer import AsyncProducer
+from ottla.client.settings import ClientSettings, ProducerSettings
+from ottla.client.transport import Call, MonotonicClock, Reply
 from ottla.error_codes import ErrorCode
 from ottla.errors import (
     ConcurrentTransactions,
@@ -653,3 +665,34 @@ def test_a_cluster_that_was_never_there_is_said_to_be_unreachable(cluster: Scrip
 
     with pytest.raises(NoBrokerReachable):
         producer.begin()
+
+
+@pytest.mark.parametrize("ending", ["commit", "detach"])
+def test_an_async_transaction_whose_records_the_task_could_not_send_is_aborted(
+    cluster: ScriptedCluster, ending: str
+) -> None:
+    cluster.create("t")
+
+    def fail(call: Call, carry_out: Callable[[], Reply]) -> Reply:
+        raise MemoryError("no room")
+
+    async def main() -> None:
+        connected = Cluster(
+            cluster.transport(),
+            [next(iter(cluster.nodes.values()))],
+            settings=ClientSettings(),
+            ticks=MonotonicClock(),
+        )
+        settings = ProducerSettings(transactional_id="id")
+        async with AsyncProducer(connected, settings, clock=cluster.clock, chance=Random(1)) as producer:
+            await producer.begin()
+            await producer.send("t", b"sent")
+            cluster.fault(ApiKey.PRODUCE, fail)
+            await producer.submit("t", b"not sent")
+            with pytest.raises(ClientClosed, match="the producer failed: MemoryError"):
+                await getattr(producer, ending)()
+
+    with pytest.raises(ExceptionGroup) as told:
+        asyncio.run(main())
+    assert told.group_contains(MemoryError)
+    assert decided(cluster) == [ABORT]

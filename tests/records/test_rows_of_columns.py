@@ -101,6 +101,16 @@ def test_columns_that_do_not_hold_what_they_claim_are_refused(broken: Any) -> No
         kernel.compiled.PackedColumns(1, broken, None, None, None).pack(None, 0, 1, 0, RECORDS_BYTES_MAX, NOW_MS)
 
 
+@pytest.mark.parametrize("data", [b"", b"1234567", b"12345678"])
+def test_offsets_do_not_make_up_for_values_of_a_fixed_width(data: bytes) -> None:
+    assert kernel.compiled is not None
+    given = (0, None, numbers(0, 0), data)
+    with pytest.raises(InvalidRecord, match="timestamps has no use for offsets"):
+        kernel.compiled.PackedColumns(1, None, None, given, None)
+    with pytest.raises(InvalidRecord, match="partitions has no use for offsets"):
+        kernel.compiled.route_rows(1, None, None, given, 1, range(1), 0, 0, 1)
+
+
 def route(keys: list[bytes | None], partition_count: int, **more: Any) -> tuple[list[int], Any]:
     """The partition of each row, and whose turn is next."""
     assert kernel.compiled is not None

@@ -297,6 +297,11 @@ class AsyncProducer:
                 wait_ms = self._accumulator.wait_ms(self._cluster.ticks.now_ms())
                 if wait_ms != 0 and not (self._closing and wait_ms is None):
                     await _wait(self._work, wait_ms)
+        except BaseException as e:
+            if self._transactions is not None:
+                # Before anybody hears of the batches: whoever waits for them is about to commit.
+                self._transactions.spoil(ClientClosed(f"the producer failed: {e!r}"))
+            raise
         finally:
             # After a bug or a cancellation nobody sends any more, so nobody may go on waiting.
             self._closing = True

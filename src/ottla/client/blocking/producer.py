@@ -20,6 +20,7 @@ from typing import Any, Self, TypeVar
 from ottla.client.accumulator import NEVER_MS, Accumulator, Batch, PackedRows, notify, size_of
 from ottla.client.cluster import Cluster
 from ottla.client.errors import BufferFull, ClientClosed, ProducerFenced, TransactionFailed
+from ottla.client.first_failure import FirstFailure
 from ottla.client.intake import Intake, gathered
 from ottla.client.progress import Positions, Progress, Reader, progress_of
 from ottla.client.sending import Sender
@@ -43,24 +44,6 @@ _logger = logging.getLogger(__name__)
 
 def _never() -> bool:
     return False
-
-
-class _FirstFailure:
-    """Waits for many batches and remembers what the first one failed with."""
-
-    __slots__ = ("error",)
-
-    def __init__(self) -> None:
-        self.error: Exception | None = None
-
-    def done(self) -> bool:
-        return self.error is not None
-
-    def set_result(self, result: RecordPosition, /) -> None:
-        """All is well with one more."""
-
-    def set_exception(self, exception: Exception, /) -> None:
-        self.error = exception
 
 
 class Producer:
@@ -98,7 +81,7 @@ class Producer:
         """Threads that wait for the time at which something is due."""
         self._watcher: threading.Thread | None = None
         self._closing = False
-        self._packed = _FirstFailure()
+        self._packed = FirstFailure()
 
     # --- sending -------------------------------------------------------------------------------------
 
@@ -285,14 +268,22 @@ class Producer:
         """Open a transaction; the first time, fence whoever used the transactional id before."""
         self._check_open()
         self._in_role(transactional(self._transactions).begin())
+        # What became of an earlier one's batches was told at its end.
+        self._packed = FirstFailure()
 
     def commit(self) -> None:
         """Send what was submitted, and make all of it count; aborts and raises if something could not be sent."""
         self._check_open()
         transactions = transactional(self._transactions)
+        self._send_rest(transactions)
+        self._in_role(transactions.commit())
+
+    def _send_rest(self, transactions: Transactions) -> None:
+        """Nothing more comes in, and what was submitted is settled; what could not be sent spoils the transaction."""
         transactions.stop_taking()
         self._flush()
-        self._in_role(transactions.commit())
+        if self._packed.error is not None:
+            transactions.spoil(self._packed.error)
 
     def abort(self) -> None:
         """Make nothing of it count; what was submitted and not sent is dropped."""
@@ -314,8 +305,7 @@ class Producer:
         """
         self._check_open()
         transactions = transactional(self._transactions)
-        transactions.stop_taking()
-        self._flush()
+        self._send_rest(transactions)
         if transactions.failure is not None:
             self._in_role(transactions.commit())
         left_open = transactions.leave_open()
@@ -421,7 +411,11 @@ class Producer:
                 # A bug; without this, whoever waits would wait for ever.
                 _logger.exception("the producer's thread failed; nothing more is sent")
                 self._closing = True
-                notify(self._accumulator.fail_all(ClientClosed(f"the producer failed: {e!r}")))
+                failure = ClientClosed(f"the producer failed: {e!r}")
+                if self._transactions is not None:
+                    # Before anybody hears of the batches: whoever waits for them is about to commit.
+                    self._transactions.spoil(failure)
+                notify(self._accumulator.fail_all(failure))
                 raise
             finally:
                 self._leave_role()

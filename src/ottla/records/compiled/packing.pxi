@@ -190,7 +190,7 @@ cdef class SourceColumn:
     cdef Source source
 
     def __cinit__(self, object column, int64_t rows, str name, int width):
-        """`column`: None, or (first row, validity, offsets, data); without offsets each value takes `width` bytes."""
+        """`column`: None, or (first row, validity, offsets, data). A `width` of 0: values lie between offsets; else there are none."""
         cdef int64_t last
         self.source = Source(True, 0, NULL, NULL, NULL, 0)
         if column is None or rows == 0:
@@ -206,8 +206,8 @@ cdef class SourceColumn:
             self.source.valid = self.valid.data()
             if self.valid.length() < (last + 7) // 8:
                 raise InvalidRecord(f"the column of {name} has too short a validity bitmap")
-        if offsets is None and width == 0:
-            raise InvalidRecord(f"the column of {name} has no offsets")
+        if (offsets is None) == (width == 0):
+            raise InvalidRecord(f"the column of {name} has {'no' if width == 0 else 'no use for'} offsets")
         if offsets is not None:
             self.offsets = View(offsets)
             self.source.offsets = self.offsets.data()
@@ -216,7 +216,7 @@ cdef class SourceColumn:
         self.data = View(data if data is not None else b"")
         self.source.data = self.data.data()
         self.source.data_length = self.data.length()
-        if offsets is None and self.source.data_length < width * last:
+        if self.source.data_length < width * last:
             raise InvalidRecord(f"the column of {name} has too few values")
 
 
