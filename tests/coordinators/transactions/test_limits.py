@@ -24,6 +24,7 @@ from ottla.coordinators.transactions.shard import TransactionShard
 from ottla.coordinators.transactions.together import (
     BATCHES_KEPT,
     COMMIT_BYTES_MAX,
+    ONE_BATCH_KEPT_MS,
     PARTITIONS_MAX,
     QUERIES_MAX,
     QUERY_CHARACTERS_MAX,
@@ -288,3 +289,15 @@ def test_one_query_more_than_a_shard_remembers_takes_the_place_of_the_most_silen
     assert len(shard.transactions.batches) == QUERIES_MAX
     assert "old0" in shard.transactions.batches
     assert "old1" not in shard.transactions.batches
+
+
+@pytest.mark.parametrize(("age_ms", "forgotten"), [(ONE_BATCH_KEPT_MS, "save"), (ONE_BATCH_KEPT_MS - 1, "stream0")])
+def test_a_query_of_one_batch_that_is_old_goes_before_those_that_go_on(age_ms: int, forgotten: str) -> None:
+    shard = TransactionShard(SETTINGS)
+    remembered = {f"stream{number}": [0, 1] for number in range(QUERIES_MAX - 1)} | {"save": [0]}
+    for query_id, batch_ids in remembered.items():
+        shard.replay(CommittedBatchesKey(query_id=query_id), CommittedBatchesValue(batch_ids=batch_ids))
+
+    shard.commit_together(CommitTogetherRequest(query_id="new"), TICKET, Outcome(shard.replay), age_ms)
+
+    assert {*remembered, "new"} - set(shard.transactions.batches) == {forgotten}

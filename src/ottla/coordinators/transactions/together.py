@@ -24,7 +24,13 @@ BATCHES_KEPT = 100
 """How many keys of a query are remembered. A query asks about its last one when it begins again."""
 QUERY_CHARACTERS_MAX = 1_000
 QUERIES_MAX = 10_000
-"""How many queries a shard remembers: for one more, the one is forgotten that has been silent for longest."""
+"""How many queries a shard remembers: for one more, one is forgotten that has been silent for longest."""
+ONE_BATCH_KEPT_MS = 3_600_000
+"""How long a query that has committed nothing but its batch 0 is as good as any other.
+
+Whoever writes one batch and no more, under a name for this once, asks about it within moments or never. Such names are
+many, and must not push out queries that go on.
+"""
 TRANSACTIONS_MAX = 10_000
 PARTITIONS_MAX = 1_000_000
 COMMIT_BYTES_MAX = 32 << 20
@@ -64,7 +70,7 @@ class Together:
             value = found.ended(MarkerType.COMMIT, now_ms, bumped=True)
             self._transactions.end(found.transactional_id, value, outcome)
         if known is None:
-            self._forget_oldest(outcome)
+            self._forget_oldest(outcome, now_ms)
         outcome.write(
             CommittedBatchesKey(query_id=request.query_id),
             CommittedBatchesValue(
@@ -73,11 +79,20 @@ class Together:
         )
         outcome.reply(ticket, CommitTogetherResponse())
 
-    def _forget_oldest(self, outcome: Outcome) -> None:
+    def _forget_oldest(self, outcome: Outcome, now_ms: int) -> None:
         """Make room for one more query."""
         batches = self._transactions.batches
-        if len(batches) >= QUERIES_MAX:
-            outcome.write(CommittedBatchesKey(query_id=next(iter(batches))), None)
+        if len(batches) < QUERIES_MAX:
+            return
+        forgotten = next(iter(batches))
+        for query_id, known in batches.items():
+            # They are in the order of their last commits.
+            if known.last_update_timestamp_ms > now_ms - ONE_BATCH_KEPT_MS:
+                break
+            if tuple(known.batch_ids) == (0,):
+                forgotten = query_id
+                break
+        outcome.write(CommittedBatchesKey(query_id=forgotten), None)
 
     def _committable(self, named: OpenTransaction) -> Transaction | None:
         """The transaction to commit; None if its producer has written nothing. Raises a Refusal for any other state."""
