@@ -41,6 +41,9 @@ COUNTS = {
     "RANDOM_REQUESTS": "200",
     "REPEAT_SEEDS": "300",
     "SERVER_FUZZ_CONNECTIONS": "20000",
+    "SPARK_BROKER_KILLS": "5",
+    "SPARK_DRIVER_KILLS": "10",
+    "SPARK_KILL_RECORDS": "200000",
     "TRANSACTION_SEEDS": "3000",
 }
 PEERS = ("kio", "confluent-kafka", "kafka-python", "aiokafka", "pyarrow", "hypothesis", "pytest")
