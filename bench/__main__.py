@@ -1,8 +1,9 @@
-"""Prints, in one run, how many times as fast as others the foundation and the broker are.
+"""Prints, in one run, how many times as fast as others the foundation, the broker and the Spark side are.
 
-python -m bench                 every row, a minute or two
+python -m bench                 everything: two minutes, and a quarter of an hour for Spark
 python -m bench codec append    only these parts
-python -m bench --write         also writes docs/benchmarks/foundation.md
+python -m bench spark           only Spark, which has a page of its own; `--quick` tries it out
+python -m bench --write         also writes docs/benchmarks/foundation.md and docs/benchmarks/spark.md
 """
 
 from __future__ import annotations
@@ -27,24 +28,46 @@ RUNNING = {
 """Parts that need something to run while they are measured."""
 PARTS = {"codec": codec.comparisons, "columns": columns.comparisons, "building": building.comparisons}
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "benchmarks" / "foundation.md"
+SPARK = "spark"
 PEERS = ("kio", "kafka-python", "aiokafka", "pyarrow", "msgspec", "fastcrc", "confluent-kafka")
 
 
 def main() -> int:
     """Measure what was asked for, print the page, and store it if told to."""
     parser = argparse.ArgumentParser(prog="python -m bench", description="Ours against others, in turns.")
-    parts = [*PARTS, "append", *RUNNING]
+    parts = [*PARTS, "append", *RUNNING, SPARK]
     parser.add_argument("parts", nargs="*", choices=[*parts, []], help="which parts; all when left out")
     parser.add_argument("--rounds", type=int, default=5, help="turns of each side, at least 3")
     parser.add_argument("--turn-ms", type=int, default=100, help="how long one turn takes, about")
     parser.add_argument("--directory", type=Path, default=PAGE.parents[2] / ".cache" / "bench", help="a real disk")
-    parser.add_argument("--write", action="store_true", help=f"store the page in {PAGE.name}")
+    parser.add_argument("--write", action="store_true", help="store the pages in docs/benchmarks")
+    parser.add_argument(
+        "--quick", action="store_true", help="Spark: small counts, which say nothing and are not stored"
+    )
     options = parser.parse_args()
     if options.rounds < 3:
         parser.error("fewer than 3 rounds say nothing")
-
-    rows: list[Row] = []
     chosen = options.parts or parts
+    if chosen != [SPARK]:
+        measure_foundation([part for part in chosen if part != SPARK], options)
+    if SPARK in chosen and not measure_spark(options):
+        # Who asked for everything gets what can be had.
+        return 1 if SPARK in options.parts else 0
+    return 0
+
+
+def measure_spark(options: argparse.Namespace) -> bool:
+    """The Spark side, if it can be measured here."""
+    # Here, so that the rest needs no Spark.
+    from bench import spark
+
+    rounds = 1 if options.quick else options.rounds
+    return spark.run(options.directory, rounds=rounds, is_quick=options.quick, write=options.write)
+
+
+def measure_foundation(chosen: list[str], options: argparse.Namespace) -> None:
+    """Everything else."""
+    rows: list[Row] = []
     with append.workplace(options.directory) as directory, ExitStack() as running:
         comparisons: list[Comparison] = []
         for part in chosen:
@@ -70,7 +93,6 @@ def main() -> int:
         PAGE.parent.mkdir(parents=True, exist_ok=True)
         PAGE.write_text(text, encoding="utf-8")
         print(f"Written: docs/benchmarks/{PAGE.name}")
-    return 0
 
 
 if __name__ == "__main__":

@@ -1,0 +1,112 @@
+"""The Spark side against Spark's own connector: which measurements there are, in what order, with what counts.
+
+python -m bench spark            about a quarter of an hour, on a machine that does nothing else
+python -m bench spark --quick    every path once, with counts that say nothing, in about two minutes
+python -m bench spark --write    also writes docs/benchmarks/spark.md and the picture beside it
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from bench import append, spark_batches, spark_latency, spark_throughput
+from bench.spark_bars import svg
+from bench.spark_page import PICTURE, Findings
+from bench.spark_stage import BATCH_RECORDS, KEY_BYTES, KEYS, VALUE_BYTES, stage
+from ottla.records import kernel
+from ottla.spark.sessions import SparkMissing
+from scripts import machine
+from tests.peers import kafka, spark_connector
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "benchmarks" / "spark.md"
+
+
+class Counts(NamedTuple):
+    """How much of everything."""
+
+    read: int
+    written: int
+    batches: int
+    arrivals: int
+
+
+FULL = Counts(read=2_000_000, written=1_000_000, batches=40, arrivals=150)
+QUICK = Counts(read=60_000, written=30_000, batches=8, arrivals=30)
+STREAM_ROUNDS_MAX = 3
+"""A query takes its time to start, so those that run for a while take fewer turns."""
+
+
+def measure(directory: Path, *, rounds: int, is_quick: bool) -> Findings:
+    """All measurements, on one stage."""
+    counts = QUICK if is_quick else FULL
+    stream_rounds = min(rounds, STREAM_ROUNDS_MAX)
+    with stage(directory) as place:
+        _say("topics to Spark")
+        throughput = spark_throughput.sources(place, records=counts.read, rounds=rounds)
+        _say("tables to topics")
+        throughput += spark_throughput.sinks(place, records=counts.written, rounds=rounds)
+        _say("small micro-batches")
+        batches = spark_batches.measure(place, batches=counts.batches, rounds=stream_rounds)
+        _say("records from topic to topic")
+        latency = spark_latency.measure(place, records=counts.arrivals, rounds=stream_rounds)
+    judged = [
+        *spark_throughput.judgements(throughput),
+        *spark_batches.judgements(batches),
+        *spark_latency.judgements(latency),
+    ]
+    return Findings(throughput, batches, latency, judged)
+
+
+def run(parent: Path, *, rounds: int, is_quick: bool, write: bool) -> bool:
+    """Measure, print the page, and store it if told to; False where Java or the connector is missing."""
+    try:
+        with append.workplace(parent) as directory:
+            notes = [machine.describe(), _versions(), append.describe_disk(directory)]
+            found = measure(directory, rounds=rounds, is_quick=is_quick)
+    except (SparkMissing, kafka.PeerMissing) as reason:
+        print(f"The Spark side is not measured: {reason}", file=sys.stderr)
+        return False
+    notes.append(f"compiled kernel: {'yes' if kernel.AVAILABLE else 'no'}")
+    streams = min(rounds, STREAM_ROUNDS_MAX)
+    text = found.page(
+        taken=datetime.now(UTC),
+        rounds=f"{rounds} turns of each, {streams} where a query runs for a while",
+        counts=_describe(QUICK if is_quick else FULL),
+        notes=notes,
+    )
+    print(text)
+    if is_quick:
+        print("These counts are for trying the benchmark out: the figures mean nothing.")
+    elif write:
+        PAGE.parent.mkdir(parents=True, exist_ok=True)
+        PAGE.write_text(text, encoding="utf-8")
+        PAGE.with_name(PICTURE).write_text(svg(found.panels()), encoding="utf-8")
+        print(f"Written: docs/benchmarks/{PAGE.name} and {PICTURE}")
+    return True
+
+
+def _describe(counts: Counts) -> list[str]:
+    partitions = spark_throughput.PARTITIONS
+    tuned = ", ".join(f"{name}={value}" for name, value in spark_throughput.TUNED.options.items())
+    sink = ", ".join(f"{name}={value}" for name, value in spark_throughput.TUNED_SINK.options.items())
+    return [
+        f"read: {counts.read:,} records in {partitions} partitions, keys of {KEY_BYTES} B ({KEYS:,} different ones), "
+        f"values of {VALUE_BYTES} B, {BATCH_RECORDS} in a record batch, not compressed",
+        f"written: {counts.written:,} rows of that kind from a table in memory to {partitions} partitions, acks=all",
+        f"micro-batches: {counts.batches} of each query; latency: {counts.arrivals} records of each query",
+        f"the connector tuned: {tuned}; as a sink: {sink}",
+    ]
+
+
+def _versions() -> str:
+    java = subprocess.run([str(kafka.java()), "-version"], capture_output=True, text=True, check=True)
+    name = java.stderr.splitlines()[0].replace('"', "")
+    return f"{machine.versions('pyspark', 'pyarrow')}, its connector {spark_connector.CONNECTOR_VERSION}, {name}"
+
+
+def _say(what: str) -> None:
+    print(f"measuring {what} ...", file=sys.stderr, flush=True)
