@@ -19,7 +19,7 @@ from ottla.spark.news import wait_for_news
 from ottla.spark.offsets import Offsets
 from ottla.spark.options import read_options
 from ottla.spark.planning import OffsetRange
-from ottla.spark.stream_progress import StreamProgress
+from ottla.spark.stream_progress import FIRST_CONTACT_MS, OUTAGE_PAUSE_MS, StreamProgress
 from ottla.spark.topics import PartitionWatch, watch
 from tests.client.scripted_broker import ScriptedCluster
 from tests.spark.brokers import Broker
@@ -53,6 +53,12 @@ def _stream(broker: Broker, watches: list[PartitionWatch], **options: object) ->
 def at(topic: str, *offsets: int) -> Offsets:
     """These offsets in the first partitions of a topic."""
     return {TopicPartition(topic, partition): offset for partition, offset in enumerate(offsets)}
+
+
+def _looks(progress: StreamProgress, start: Offsets, *, times: int) -> set[tuple[tuple[TopicPartition, int], ...]]:
+    """The ends other than its start that a stream finds in so many looks."""
+    found = (progress.next_end(start, within_limits=False) for _ in range(times))
+    return {tuple(sorted(end.items())) for end in found if end != start}
 
 
 def made_anew(broker: Broker, topic: str, *, partitions: int = 1) -> None:
@@ -424,4 +430,20 @@ def test_a_broker_that_never_answered_ends_the_query(own_ottla: Broker, watches:
     assert own_ottla.server is not None
     own_ottla.server.kill()
     with pytest.raises(OttlaError, match="no broker can be reached"):
-        progress.next_end(at(topic, 0), within_limits=False)
+        # Told as no news at first: it may be about to start.
+        assert _looks(progress, at(topic, 0), times=3 * FIRST_CONTACT_MS // OUTAGE_PAUSE_MS) == set()
+
+
+def test_a_query_that_starts_while_the_broker_restarts_waits_for_it(
+    own_ottla: Broker, watches: list[PartitionWatch]
+) -> None:
+    topic = own_ottla.topic(1)
+    own_ottla.produce(topic, [b"a", b"b"])
+    assert own_ottla.server is not None
+    own_ottla.server.kill()
+    progress = _stream(own_ottla, watches, subscribe=topic)
+    starting = threading.Thread(target=progress.fix_target)
+    starting.start()
+    own_ottla.server.start()
+    starting.join()
+    assert progress.next_end(at(topic, 0), within_limits=False) == at(topic, 2)

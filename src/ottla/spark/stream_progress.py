@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
-from ottla.client.errors import PartitionNotFound, TopicNotFound
+from ottla.client.errors import NoBrokerReachable, PartitionNotFound, TopicNotFound
 from ottla.client.transport import run_now
 from ottla.client.values import TopicPartition
 from ottla.errors import OttlaError
@@ -33,6 +33,8 @@ DOUBT_LOOKS = 5
 DOUBT_PAUSE_MS = 200
 """Before records are declared lost it is looked again, for a second: a broker that has just started may be behind."""
 OUTAGE_PAUSE_MS = 500
+FIRST_CONTACT_MS = 10_000
+"""How long a query that starts looks for a broker: one that is being restarted just then is no wrong address."""
 OUTAGE_MS = 300_000
 """How long a question is asked again without whose answer no batch can be planned."""
 
@@ -54,6 +56,7 @@ class StreamProgress:
         self._watch = watch
         self._ticks = watch.cluster.ticks
         self._group = None if options.group_id is None else GroupOffsets(watch.cluster, options.group_id)
+        self._first_contact_until_ms = self._ticks.now_ms() + FIRST_CONTACT_MS
         self._outage = Outage(self._ticks)
         self._patience = Patience(self._ticks)
         self._start: Offsets | None = None
@@ -115,7 +118,7 @@ class StreamProgress:
         try:
             end = self._admitted(start, self._new_ends(start), within_limits=within_limits)
         except OttlaError as e:
-            if not self._watch.may_pass(e):
+            if not self._may_pass(e):
                 raise
             # Told as no news, so that Spark is not blocked and the query can be stopped.
             self._outage.noted(e)
@@ -356,6 +359,10 @@ class StreamProgress:
 
     # --- trouble -------------------------------------------------------------------------------------
 
+    def _may_pass(self, error: OttlaError) -> bool:
+        is_early = self._ticks.now_ms() < self._first_contact_until_ms
+        return self._watch.may_pass(error) or (is_early and isinstance(error, NoBrokerReachable))
+
     def _insisted(self, ask: Callable[[], T]) -> T:
         """For what Spark cannot do without: asked until it is answered, for as long as brokers may be away."""
         deadline_ms = self._ticks.now_ms() + OUTAGE_MS
@@ -368,7 +375,7 @@ class StreamProgress:
                 # Deleted since we last looked; the next look knows.
                 self._watch.forget()
             except OttlaError as e:
-                if not self._watch.may_pass(e) or self._ticks.now_ms() >= deadline_ms:
+                if not self._may_pass(e) or self._ticks.now_ms() >= deadline_ms:
                     raise
                 self._outage.noted(e)
             else:
