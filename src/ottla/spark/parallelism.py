@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 TASKS_VARIABLE = "OTTLA_SPARK_TASKS"
@@ -22,13 +23,19 @@ def task_count(*, asked: int | None, range_count: int) -> int:
     """How many tasks to spread ranges over; `asked` is what the user said."""
     if asked is not None:
         return asked
-    known = slots(
-        os.environ, command_lines, cores=len(os.sched_getaffinity(0)) if _HAS_AFFINITY else os.cpu_count() or 1
-    )
+    known = _slots_here()
     return range_count if known is None else known
 
 
 _HAS_AFFINITY = hasattr(os, "sched_getaffinity")
+
+
+@cache
+def _slots_here() -> int | None:
+    """Looked up once: neither the environment nor the Spark that started this process will be another."""
+    return slots(
+        os.environ, command_lines, cores=len(os.sched_getaffinity(0)) if _HAS_AFFINITY else os.cpu_count() or 1
+    )
 
 
 def slots(

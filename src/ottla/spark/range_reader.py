@@ -6,9 +6,8 @@ Runs on executors only, and is the one place of the source that needs pyarrow. W
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator, Sequence
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -20,6 +19,7 @@ from ottla.records.arrow import ArrowRecords, to_arrow
 from ottla.records.batch import check, walk
 from ottla.records.isolation import AbortedTransactions
 from ottla.spark import pool
+from ottla.spark.collector import settle
 from ottla.spark.fetching import RangeFetcher, UnreadableBatch
 from ottla.spark.options import ReadOptions
 from ottla.spark.planning import OffsetRange
@@ -44,7 +44,7 @@ def read_ranges(
     ranges: Sequence[OffsetRange], options: ReadOptions, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
     """The records of these ranges, in order within each partition."""
-    _settle_collector()
+    settle("reading")
     fetch = options.connection.fetch
     with pool.borrowed(options.connection) as link:
         fetcher = RangeFetcher(
@@ -61,13 +61,6 @@ def read_ranges(
         finally:
             # What is under way is given up before the connections go back.
             pieces.close()
-
-
-@cache
-def _settle_collector() -> None:
-    """Once per process: what was imported stays, so no collection needs to look at it again."""
-    gc.collect()
-    gc.freeze()
 
 
 def decoded(pieces: Iterator[Piece], columns: tuple[str, ...], *, check_crcs: bool) -> Iterator[pa.RecordBatch]:

@@ -37,6 +37,8 @@ LOCAL_SETTINGS = {
     # Workers run on this machine and nobody else has to reach the driver; the name of a laptop often leads nowhere.
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
+    # Over TCP each Python task waits forty milliseconds for an acknowledgement that is put off.
+    "spark.python.unix.domain.socket.enabled": "true",
     # Two files are written for each micro-batch; this way of writing them takes a third off a small batch.
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
+from ottla.spark import planning
 from ottla.spark.batch_reader import input_partitions, read_partition
 from ottla.spark.errors import InvalidOption
 from ottla.spark.offsets import (
@@ -29,6 +30,8 @@ from ottla.spark.offsets import (
     to_json,
 )
 from ottla.spark.options import ReadOptions
+from ottla.spark.planning import OffsetRange
+from ottla.spark.prefetching import Prefetcher
 from ottla.spark.stream_progress import StreamProgress
 from ottla.spark.topics import watch
 
@@ -69,9 +72,11 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last_end: dict[str, Any] | None = None
         self._asks_without_start = not HAS_LIMITS
         self._warned: set[str] = set()
+        self._prefetcher: Prefetcher | None = None
+        self._rows: list[RecordBatch] = []
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_made": None}
+        return {**self.__dict__, "_made": None, "_prefetcher": None, "_rows": []}
 
     @property
     def _progress(self) -> StreamProgress:
@@ -99,8 +104,16 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return dict(to_json(self._progress.first_start())) | {PINNED: {}}
         offsets = _offsets(start)
         end = self._progress.next_end(offsets, within_limits=not takes_all)
+        if end != offsets and _LOADED is not None:
+            self._read_ahead(planning.ranges(offsets, end))
         # The very same where nothing is new, or Spark would take the rest of the text for news.
         return start if end == offsets else dict(to_json(end))
+
+    def _read_ahead(self, ranges: list[OffsetRange]) -> None:
+        """Spark notes the end of the batch before it asks for the plan; meanwhile a small one is read."""
+        if self._prefetcher is None:
+            self._prefetcher = Prefetcher(self._options, self._columns)
+        self._prefetcher.begin(ranges, self._progress.weights)
 
     def _latest_for_who_gives_no_start(self) -> dict[str, Any]:
         """Spark before 4.2 neither says where it stands nor has limits, and asks for the start of a new query later.
@@ -159,7 +172,16 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._refuse_unknown_start(end)
             return []
         ranges = self._progress.ranges(_offsets(start), _offsets(end))
-        return input_partitions(ranges, self._progress.record_bytes(ranges), self._options)
+        found = input_partitions(ranges, self._progress.record_bytes(ranges), self._options)
+        if len(found) == 1 and self._prefetcher is not None:
+            self._load(self._prefetcher.rows(found[0].value))
+        return found
+
+    def _load(self, rows: list[RecordBatch] | None) -> None:
+        """Have the rows of the batch that is being planned sent along with the plan."""
+        if rows is not None and _LOADED is not None:
+            self._rows = rows
+            self.__class__ = _LOADED
 
     def _refuse_unknown_start(self, end: dict[str, Any]) -> None:
         """A first batch that did not begin where one of this start does: with others, it would be passed over."""
@@ -187,6 +209,36 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._made is not None:
             self._made.close()
             self._made = None
+        if self._prefetcher is not None:
+            self._prefetcher.close()
+            self._prefetcher = None
+
+
+def _loaded_kind() -> type[OttlaStreamReader] | None:
+    """What a reader is while it has rows to send along; None where this Spark has no such way.
+
+    Spark asks for them right after the plan, and of readers of its own kind only. At all other times that kind would
+    cost us something: Spark does not ask it how far a stream is behind.
+    """
+    try:
+        from pyspark.sql.datasource_internal import _SimpleStreamReaderWrapper
+    except ImportError:
+        return None
+    if not hasattr(_SimpleStreamReaderWrapper, "getCache"):
+        return None
+
+    class Loaded(OttlaStreamReader, _SimpleStreamReaderWrapper):
+        """Gives its rows out and is what it was."""
+
+        def getCache(self, start: dict[str, Any], end: dict[str, Any]) -> Iterator[RecordBatch]:  # noqa: N802
+            rows, self._rows = self._rows, []
+            self.__class__ = OttlaStreamReader  # type: ignore[assignment]
+            return iter(rows)
+
+    return Loaded
+
+
+_LOADED = _loaded_kind() if HAS_LIMITS else None
 
 
 def moves(start: OffsetSpecification) -> bool:

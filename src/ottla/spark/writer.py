@@ -14,6 +14,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from ottla.client.values import OpenTransaction
+from ottla.spark.collector import settle
 from ottla.spark.errors import InvalidOption
 from ottla.spark.options import WriteOptions
 from ottla.spark.sink_columns import check_columns
@@ -53,16 +54,21 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, schema: StructType, options: WriteOptions) -> None:
         check_columns(schema, topic=options.topic)
         self._options = options
+        # Spark makes one for each batch, in workers that it uses again.
+        settle("planning")
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Write one task's rows."""
         from ottla.spark.task_writing import Task, write
 
-        return write(iterator, self._options, Task.of_stream())
+        written = write(iterator, self._options, Task.of_stream())
+        settle("writing")
+        return written
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
         """Make a batch count."""
         _commit(messages, self._options, is_lasting=True)
+        settle("committing")
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
         """Drop what is left of a batch that failed.
