@@ -53,8 +53,9 @@ def comparisons(directory: Path) -> Iterator[list[Comparison]]:
                     Comparison(
                         f"{REQUESTS} produce requests",
                         f"batches of {size:,} B, acks={'all' if acks < 0 else acks}, {ends}, window {WINDOW}",
-                        Side("ottla", partial(run, ours, frame)),
-                        ((Side("bare broker", partial(run, peer, frame)), wanted),),
+                        # What one side has left to be written to the disk would slow the other one down.
+                        Side("ottla", partial(run, ours, frame), finish=os.sync),
+                        ((Side("bare broker", partial(run, peer, frame), finish=os.sync), wanted),),
                     )
                 )
         yield rows

@@ -14,8 +14,10 @@ from time import perf_counter_ns
 SPREAD_MAX = 0.40
 """A wider spread on either side means that the row is not known yet."""
 WARM_UP_CALLS = 3
-SLICES = 5
-"""A turn is cut into this many slices and the fastest one counts, so that a neighbour's burst of work does not."""
+SLICE_MS = 20
+SLICES_MIN = 5
+"""A turn is cut into slices and the fastest one counts, so that a neighbour's burst of work does not. They are short,
+so that on a busy machine some fit between the bursts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +98,12 @@ def compare(comparison: Comparison, *, rounds: int, turn_ms: int) -> list[Row]:
 
 def take_turns(sides: list[Side], *, rounds: int, turn_ms: int, is_once: bool = False) -> list[Timing]:
     """Time each side `rounds` times, A B A B ...; a turn is as many calls as fit in about `turn_ms`, or one."""
-    calls = {side.name: 1 if is_once else _calls_per_slice(side, slice_ms=turn_ms / SLICES) for side in sides}
+    slices = 1 if is_once else max(SLICES_MIN, turn_ms // SLICE_MS)
+    calls = {side.name: 1 if is_once else _calls_per_slice(side, slice_ms=turn_ms / slices) for side in sides}
     taken: dict[str, list[float]] = {side.name: [] for side in sides}
     for _ in range(rounds):
         for side in sides:
-            taken[side.name].append(_turn(side, calls=calls[side.name], slices=1 if is_once else SLICES))
+            taken[side.name].append(_turn(side, calls=calls[side.name], slices=slices))
     return [Timing(side.name, tuple(taken[side.name])) for side in sides]
 
 
@@ -114,7 +117,7 @@ def _calls_per_slice(side: Side, *, slice_ms: float) -> int:
         calls *= 4
 
 
-def _turn(side: Side, *, calls: int, slices: int = SLICES) -> float:
+def _turn(side: Side, *, calls: int, slices: int = SLICES_MIN) -> float:
     """Nanoseconds per call, in the fastest slice."""
     if side.prepare is not None:
         side.prepare()
