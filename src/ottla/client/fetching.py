@@ -14,6 +14,7 @@ from ottla.client.cluster import STALE_LEADER, UNANSWERED, Cluster
 from ottla.client.cursors import Cursor
 from ottla.client.errors import TopicNotFound
 from ottla.client.errors_by_code import code_of, error_for
+from ottla.client.fetch_calls import Wanted, fetch_call
 from ottla.client.offsets import OffsetFound, ask_once, list_offsets
 from ottla.client.settings import Address, ConsumerSettings, check_isolation
 from ottla.client.topology import TopicView
@@ -21,11 +22,8 @@ from ottla.client.transport import Call
 from ottla.client.values import OffsetSpec, TopicPartition
 from ottla.error_codes import ErrorCode
 from ottla.errors import OttlaError
-from ottla.protocol.api_keys import ApiKey
-from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from ottla.protocol.messages.fetch import FetchResponse, PartitionData
 
-FETCH_NAMES_LAST = 12
-"""The last version of Fetch that names topics; from the next on they go by id."""
 SHORT_WAIT_MS = 50
 """How long a leader may hold its answer when several are asked, so that a quiet one does not hold up the rest."""
 PAUSE_MS = 1_000
@@ -185,29 +183,16 @@ class Fetcher:
 
     def _call(self, address: Address, cursors: Sequence[Cursor], wait_ms: int) -> Call:
         settings = self._settings
-        by_topic: dict[str, list[FetchPartition]] = {}
-        for cursor in cursors:
-            view = self._cluster.topology.topics[cursor.key.topic]
-            asked = FetchPartition(
-                partition=cursor.key.partition,
-                current_leader_epoch=view.partitions[cursor.key.partition].leader_epoch,
-                fetch_offset=cursor.fetch_offset,
-                partition_max_bytes=settings.partition_bytes_max,
-            )
-            by_topic.setdefault(cursor.key.topic, []).append(asked)
-        views = [self._cluster.topology.topics[name] for name in by_topic]
-        topics = [FetchTopic(topic=view.name, topic_id=view.topic_id, partitions=by_topic[view.name]) for view in views]
-        has_ids = all(view.has_id for view in views)
-        version = self._cluster.version(address, ApiKey.FETCH, version_max=None if has_ids else FETCH_NAMES_LAST)
-        request = FetchRequest(
-            max_wait_ms=wait_ms,
-            min_bytes=settings.fetch_bytes_min,
-            max_bytes=settings.fetch_bytes_max,
-            isolation_level=self._isolation,
-            topics=topics,
+        return fetch_call(
+            self._cluster,
+            address,
+            [Wanted(cursor.key, cursor.fetch_offset, settings.partition_bytes_max) for cursor in cursors],
+            isolation=self._isolation,
+            wait_ms=wait_ms,
+            bytes_min=settings.fetch_bytes_min,
+            bytes_max=settings.fetch_bytes_max,
+            timeout_ms=wait_ms + self._cluster.settings.request_timeout_ms,
         )
-        timeout_ms = wait_ms + self._cluster.settings.request_timeout_ms
-        return Call(address, ApiKey.FETCH, version, request, timeout_ms)
 
     async def _absorb(self, cursors: Sequence[Cursor], response: FetchResponse) -> None:
         if response.error_code:

@@ -13,6 +13,7 @@ from typing import Any
 from ottla.client.cluster import STALE_LEADER, UNANSWERED
 from ottla.client.errors import NoBrokerReachable, UnknownTopicOrPartition
 from ottla.client.errors_by_code import code_of, error_for, is_retriable
+from ottla.client.fetch_calls import Wanted, fetch_call
 from ottla.client.offsets import list_offsets
 from ottla.client.settings import INT32_MAX, Address, Isolation, check_isolation
 from ottla.client.transport import Call, run_now
@@ -20,7 +21,7 @@ from ottla.client.values import OffsetSpec
 from ottla.error_codes import ErrorCode
 from ottla.errors import BatchError, OttlaError
 from ottla.protocol.api_keys import ApiKey
-from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from ottla.protocol.messages.fetch import FetchResponse, PartitionData
 from ottla.protocol.schema import NO_UUID
 from ottla.spark.errors import DataLost, OttlaSparkError
 from ottla.spark.options import FetchSettings
@@ -28,8 +29,6 @@ from ottla.spark.planning import OffsetRange
 from ottla.spark.pool import Link
 from ottla.spark.range_cursor import Cursor, Piece, announced_bytes, hop
 
-FETCH_NAMES_LAST = 12
-"""The last version of Fetch that names topics; from the next on they go by id."""
 RECORD_BYTES_GUESS = 512
 """How large a record is taken to be before any of its topic has been seen."""
 PARTITION_BYTES_MIN = 64 * 1024
@@ -249,34 +248,24 @@ class RangeFetcher:
         self._tickets[address] = ticket, cursors
 
     def _call(self, address: Address, cursors: Sequence[Cursor]) -> Call:
-        limits = self._settings
-        by_topic: dict[str, list[FetchPartition]] = {}
+        wanted: list[Wanted] = []
         for cursor in cursors:
-            topic, partition = cursor.key
-            view = self._cluster.topology.topics[topic]
-            cursor.asked_id = view.topic_id
+            cursor.asked_id = self._cluster.topology.topics[cursor.key.topic].topic_id
             # What lies behind the end of the range would be sent for nothing.
-            wanted = max(PARTITION_BYTES_MIN, 2 * self._expected_bytes(cursor))
-            asked = FetchPartition(
-                partition=partition,
-                current_leader_epoch=view.partitions[partition].leader_epoch,
-                fetch_offset=cursor.position,
-                partition_max_bytes=min(INT32_MAX, max(min(wanted, limits.partition_bytes_max), cursor.room_bytes)),
-            )
-            by_topic.setdefault(topic, []).append(asked)
-        views = [self._cluster.topology.topics[name] for name in by_topic]
-        topics = [FetchTopic(topic=view.name, topic_id=view.topic_id, partitions=by_topic[view.name]) for view in views]
-        has_ids = all(view.has_id for view in views)
-        version = self._cluster.version(address, ApiKey.FETCH, version_max=None if has_ids else FETCH_NAMES_LAST)
-        request = FetchRequest(
+            enough = max(PARTITION_BYTES_MIN, 2 * self._expected_bytes(cursor))
+            room = max(min(enough, self._settings.partition_bytes_max), cursor.room_bytes)
+            wanted.append(Wanted(cursor.key, cursor.position, min(INT32_MAX, room)))
+        return fetch_call(
+            self._cluster,
+            address,
+            wanted,
+            isolation=self._isolation,
             # What is asked for is there, so there is nothing to wait for; what is not is asked for again later.
-            max_wait_ms=limits.wait_ms,
-            min_bytes=0,
-            max_bytes=min(INT32_MAX, max(self._answer_bytes_max, *(each.room_bytes for each in cursors))),
-            isolation_level=self._isolation,
-            topics=topics,
+            wait_ms=self._settings.wait_ms,
+            bytes_min=0,
+            bytes_max=min(INT32_MAX, max(self._answer_bytes_max, *(each.room_bytes for each in cursors))),
+            timeout_ms=self._request_time_ms(),
         )
-        return Call(address, ApiKey.FETCH, version, request, self._request_time_ms())
 
     def _failed(self, address: Address, cursors: Sequence[Cursor], error: OttlaError) -> None:
         """A request got no answer."""

@@ -10,14 +10,12 @@ from collections.abc import Mapping
 
 from ottla.client.cluster import STALE_LEADER, UNANSWERED, Cluster
 from ottla.client.errors_by_code import code_of, error_for
-from ottla.client.fetching import FETCH_NAMES_LAST
+from ottla.client.fetch_calls import Wanted, fetch_call
 from ottla.client.settings import Address
-from ottla.client.transport import Call
 from ottla.client.values import TopicPartition
 from ottla.error_codes import ErrorCode
 from ottla.errors import OttlaError
-from ottla.protocol.api_keys import ApiKey
-from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from ottla.protocol.messages.fetch import FetchResponse, PartitionData
 from ottla.records.batch import walk
 from ottla.spark.offsets import Offsets
 
@@ -91,26 +89,19 @@ async def _fetch(
     """One Fetch to every leader; what was answered, and whether all went well."""
     by_leader, is_sound = await _by_leader(cluster, positions)
     wait_ms = wait_ms if len(by_leader) == 1 else min(wait_ms, SHORT_WAIT_MS)
-    calls = []
-    for address, topics in by_leader.items():
-        views = [cluster.topology.topics[name] for name in topics]
-        version_max = None if all(view.has_id for view in views) else FETCH_NAMES_LAST
-        request = FetchRequest(
-            max_wait_ms=wait_ms,
-            min_bytes=1,
-            max_bytes=bytes_max,
-            isolation_level=isolation,
-            topics=[
-                FetchTopic(
-                    topic=view.name,
-                    topic_id=view.topic_id,
-                    partitions=[_asked(cluster, key, positions[key], partition_bytes) for key in topics[view.name]],
-                )
-                for view in views
-            ],
+    calls = [
+        fetch_call(
+            cluster,
+            address,
+            [Wanted(key, positions[key], partition_bytes) for keys in topics.values() for key in keys],
+            isolation=isolation,
+            wait_ms=wait_ms,
+            bytes_min=1,
+            bytes_max=bytes_max,
+            timeout_ms=wait_ms + cluster.settings.request_timeout_ms,
         )
-        version = cluster.version(address, ApiKey.FETCH, version_max=version_max)
-        calls.append(Call(address, ApiKey.FETCH, version, request, wait_ms + cluster.settings.request_timeout_ms))
+        for address, topics in by_leader.items()
+    ]
     answers: Answers = {}
     for call, reply in zip(calls, await cluster.transport.exchange(calls), strict=True):
         if isinstance(reply, FetchResponse):
@@ -120,16 +111,6 @@ async def _fetch(
             _lost(cluster, call.address, by_leader[call.address], reply)
             is_sound = False
     return answers, is_sound
-
-
-def _asked(cluster: Cluster, key: TopicPartition, offset: int, bytes_max: int) -> FetchPartition:
-    view = cluster.topology.topics[key.topic].partitions[key.partition]
-    return FetchPartition(
-        partition=key.partition,
-        current_leader_epoch=view.leader_epoch,
-        fetch_offset=offset,
-        partition_max_bytes=bytes_max,
-    )
 
 
 async def _by_leader(
