@@ -34,9 +34,9 @@ class Counts(NamedTuple):
     arrivals: int
 
 
-FULL = Counts(read=2_000_000, written=1_000_000, batches=40, arrivals=150)
+FULL = Counts(read=2_000_000, written=1_000_000, batches=40, arrivals=100)
 QUICK = Counts(read=60_000, written=30_000, batches=8, arrivals=30)
-STREAM_ROUNDS_MAX = 3
+STREAM_ROUNDS_MAX = 5
 """A query takes its time to start, so those that run for a while take fewer turns."""
 
 

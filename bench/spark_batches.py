@@ -20,6 +20,8 @@ from bench.spark_throughput import AT_LEAST_ONCE, EXACTLY_ONCE, OURS, PEER
 ROWS = 100
 SKIPPED = 10
 PARTITION_COUNTS = (1, 4)
+WARM_UPS = 2
+"""It takes the JVM many batches to have compiled what a small one runs through."""
 BATCH_S_MAX = 10.0
 LOOK_AGAIN_S = 0.05
 SINK_PARTITIONS = 1
@@ -31,11 +33,11 @@ def measure(stage: Stage, *, batches: int, rounds: int) -> list[Row]:
     for partitions in PARTITION_COUNTS:
         topic = stage.topic(partitions, records=ROWS * (SKIPPED + batches + 1))
         to_noop = {side.name: partial(_to_noop, stage, side, topic, batches=batches) for side in (OURS, PEER)}
-        rows += _rows(what(partitions), in_turns(to_noop, rounds=rounds))
+        rows += _rows(what(partitions), in_turns(to_noop, rounds=rounds, warm_ups=WARM_UPS))
     source = stage.topic(SINK_PARTITIONS, records=ROWS * (SKIPPED + batches + 1))
     sides = AT_LEAST_ONCE, EXACTLY_ONCE, PEER
     to_topic = {side.name: partial(_to_topic, stage, side, source, batches=batches) for side in sides}
-    return rows + _rows(TO_TOPIC, in_turns(to_topic, rounds=rounds))
+    return rows + _rows(TO_TOPIC, in_turns(to_topic, rounds=rounds, warm_ups=WARM_UPS))
 
 
 def what(partitions: int) -> str:

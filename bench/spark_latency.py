@@ -19,7 +19,7 @@ from bench.spark_stage import Side, Stage
 from bench.spark_throughput import AT_LEAST_ONCE, EXACTLY_ONCE, PEER
 
 PERIOD_MS = 100
-WARM_UP_RECORDS = 50
+WARM_UP_RECORDS = 30
 """The first batch takes long, and what has come meanwhile is in the second."""
 START_S_MAX = 120.0
 ARRIVAL_S_MAX = 30.0

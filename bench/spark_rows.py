@@ -79,10 +79,13 @@ def spread(figures: Sequence[float]) -> float:
     return (max(figures) - min(figures)) / median if median else 0.0
 
 
-def in_turns(sides: Mapping[str, Callable[[], _Turn]], *, rounds: int) -> dict[str, tuple[_Turn, ...]]:
-    """Each side once to warm up, and then A B A B ..."""
-    for take in sides.values():
-        take()
+def in_turns(
+    sides: Mapping[str, Callable[[], _Turn]], *, rounds: int, warm_ups: int = 1
+) -> dict[str, tuple[_Turn, ...]]:
+    """Each side a few times to warm up, and then A B A B ..."""
+    for _ in range(warm_ups):
+        for take in sides.values():
+            take()
     taken: dict[str, list[_Turn]] = {side: [] for side in sides}
     for _ in range(rounds):
         for side, take in sides.items():
