@@ -15,9 +15,9 @@ def render(rows: list[Row], *, machine: str, versions: str, taken: datetime, rou
         [
             "# The foundation against others",
             "",
-            f"Taken on {taken:%d %B %Y} by `make bench ARGS=--write`. Sides take turns, {rounds} rounds; the fastest",
-            f"of its slices of {SLICE_MS} ms counts. A figure is the median of the rounds with its spread: largest less",
-            f"smallest, as a share of the median. A row with a spread above {SPREAD_MAX:.0%} on either side is not",
+            f"Taken on {taken:%d %B %Y} by `make bench ARGS=--write`. Sides take turns, {rounds} rounds; of a turn the",
+            f"fastest slice of {SLICE_MS} ms counts. A figure is the median of the rounds, with its spread: most less",
+            f"least, as a share of the median. A row with a spread above {SPREAD_MAX:.0%} on either side is not",
             "known yet. The ratio is the peer's time over ours.",
             "",
             f"- {machine}",
