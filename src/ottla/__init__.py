@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ottla.client.blocking.consumer import Consumer as Consumer
     from ottla.client.blocking.processing import Processor as Processor
     from ottla.client.blocking.producer import Producer as Producer
+    from ottla.client.blocking.snapshots import SnapshotReader as SnapshotReader
     from ottla.client.client import AsyncClient as AsyncClient
     from ottla.client.client import connect_async as connect_async
     from ottla.client.consumer import AsyncConsumer as AsyncConsumer
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
     from ottla.client.errors import UnsupportedVersion as UnsupportedVersion
     from ottla.client.processing import AsyncProcessor as AsyncProcessor
     from ottla.client.producer import AsyncProducer as AsyncProducer
+    from ottla.client.snapshot_reading import AsyncSnapshotReader as AsyncSnapshotReader
+    from ottla.client.snapshots import Snapshot as Snapshot
+    from ottla.client.snapshots import SnapshotUnreadable as SnapshotUnreadable
     from ottla.client.values import NO_OFFSET as NO_OFFSET
     from ottla.client.values import Committed as Committed
     from ottla.client.values import NewRecord as NewRecord
@@ -71,11 +75,14 @@ _HOMES = {
     "ottla.client.blocking.processing": ("Processor",),
     "ottla.client.blocking.consumer": ("Consumer",),
     "ottla.client.blocking.admin": ("Admin",),
+    "ottla.client.blocking.snapshots": ("SnapshotReader",),
     "ottla.client.client": ("AsyncClient", "connect_async"),
     "ottla.client.producer": ("AsyncProducer",),
     "ottla.client.processing": ("AsyncProcessor",),
     "ottla.client.consumer": ("AsyncConsumer",),
     "ottla.client.admin": ("AsyncAdmin",),
+    "ottla.client.snapshot_reading": ("AsyncSnapshotReader",),
+    "ottla.client.snapshots": ("Snapshot", "SnapshotUnreadable"),
     "ottla.client.values": (
         "NO_OFFSET",
         "Committed",

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Protocol
 
 import typer
 
 from ottla.cli.connection import DEFAULT_BOOTSTRAP, Bootstrap, Isolation, connected
-from ottla.cli.failures import MISUSED, CommandFailed
+from ottla.cli.failures import MISUSED, CommandFailed, tell
 from ottla.cli.moments import AtOffset, AtTime, End, Last, Moment, parse_moment
 from ottla.cli.output import write_bytes
 from ottla.cli.progress import Advance, progress
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ottla.client.blocking.admin import Admin
     from ottla.client.blocking.client import Client
     from ottla.client.blocking.consumer import Consumer
+    from ottla.client.snapshots import Snapshot
     from ottla.client.values import Record
 
 EXAMPLES = """\b
@@ -31,6 +32,8 @@ Examples:
   ottla consume orders --from -5 --output '{partition}:{offset}\\t{key}={value}\\n'
   ottla consume replies --follow --max 1 --timeout 10
   ottla consume orders --group billing --follow
+  ottla consume orders --as-of 2026-01-31T12:00:00Z --json
+  ottla consume orders --as-of '{"orders":{"0":700,"1":655}}'
 """
 
 POLL_MS = 500
@@ -68,6 +71,15 @@ def consume(
             metavar="NAME",
             help="Read as a member of this group: share the partitions with its other members, go on where it "
             "committed, and commit what was printed. --from counts where it has committed nothing.",
+        ),
+    ] = None,
+    as_of: Annotated[
+        str | None,
+        typer.Option(
+            "--as-of",
+            metavar="WHEN",
+            help="Read the topic as it was: at a time, so long ago (both written as for --from), now, or up to given "
+            'offsets ({"orders":{"0":700}}). Says on standard error how to read exactly the same again.',
         ),
     ] = None,
     follow: Annotated[
@@ -111,15 +123,21 @@ def consume(
         raise CommandFailed("--from end without --follow reads nothing: add --follow", MISUSED)
     if group is not None:
         _check_group_options(moment, partition)
+    if as_of is not None and (follow or group is not None):
+        raise CommandFailed("--as-of reads what was there, to its end: leave out --follow and --group", MISUSED)
     limits = Limits(records_max=most, idle_ms_max=None if timeout is None else round(timeout * 1000))
     with connected(bootstrap) as client, client.admin() as admin:
         partitions = _partitions(admin, topic, partition)
+        if as_of is not None:
+            snapshot = _snapshot(client, partitions, as_of, isolation, all_of_it=partition is None)
+            _read_snapshot(client, snapshot, moment, Printing(clock, limits, show))
+            return
         ends = None if follow else _offsets(admin, partitions, isolation, latest=True)
         with _consumer(client, moment, isolation, group) as consumer:
             if group is not None:
                 consumer.subscribe([topic])
                 with progress(f"from {topic}", total=most) as advance:
-                    GroupReading(consumer, clock, limits, show, advance).run(ends)
+                    GroupReading(consumer, Printing(clock, limits, show), advance).run(ends)
                 return
             if follow and partition is None and not isinstance(moment, Last):
                 # Also those that are added later.
@@ -130,7 +148,7 @@ def consume(
                 _seek_to_last(consumer, admin, partitions, moment.count, isolation)
             total = most if ends is None else _total(consumer, ends, most)
             with progress(f"from {topic}", total=total) as advance:
-                Reading(consumer, clock, limits, show, advance).run(ends)
+                ConsumerReading(consumer, Printing(clock, limits, show), advance).run(ends)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,14 +159,31 @@ class Limits:
     idle_ms_max: int | None
 
 
-class Reading:
-    """One pass over partitions that a consumer was given."""
+@dataclass(frozen=True, slots=True)
+class Printing:
+    """What is done with records, and when it ends."""
 
-    def __init__(self, consumer: Consumer, clock: Clock, limits: Limits, show: Show, advance: Advance) -> None:
-        self._consumer = consumer
-        self._clock = clock
-        self._limits = limits
-        self._show = show
+    clock: Clock
+    limits: Limits
+    show: Show
+
+
+class Source(Protocol):
+    """Where records come from: a consumer, or the reader of a snapshot."""
+
+    def poll(self, timeout_ms: int = 0, *, records_max: int | None = None) -> list[Record]: ...
+
+    def position(self, topic: str, partition: int) -> int: ...
+
+
+class Reading:
+    """One pass over partitions."""
+
+    def __init__(self, source: Source, printing: Printing, advance: Advance) -> None:
+        self._source = source
+        self._clock = printing.clock
+        self._limits = printing.limits
+        self._show = printing.show
         self._advance = advance
         self._count = 0
 
@@ -157,7 +192,7 @@ class Reading:
         last_ms = self._clock.now_ms()
         left = None if ends is None else self._unread(ends)
         while left is None or left:
-            records = self._consumer.poll(self._patience_ms(last_ms), records_max=self._room())
+            records = self._source.poll(self._patience_ms(last_ms), records_max=self._room())
             if ends is not None and left is not None:
                 # What was written after the start is not asked for.
                 records = [one for one in records if one.offset < ends.get((one.topic, one.partition), 0)]
@@ -171,12 +206,8 @@ class Reading:
                 return
 
     def _unread(self, ends: Mapping[Place, int]) -> dict[Place, int]:
-        """Those that are not read up to their end; the others are not fetched any more."""
-        unread = {where: end for where, end in ends.items() if self._consumer.position(*where) < end}
-        finished = [where for where in ends if where not in unread]
-        if finished:
-            self._consumer.pause(*finished)
-        return unread
+        """Those that are not read up to their end."""
+        return {where: end for where, end in ends.items() if self._source.position(*where) < end}
 
     def _print(self, records: Sequence[Record]) -> None:
         self._count += len(records)
@@ -206,7 +237,23 @@ class Reading:
         return True
 
 
-class GroupReading(Reading):
+class ConsumerReading(Reading):
+    """Of partitions that a consumer was assigned, or of topics that it subscribed to."""
+
+    def __init__(self, consumer: Consumer, printing: Printing, advance: Advance) -> None:
+        super().__init__(consumer, printing, advance)
+        self._consumer = consumer
+
+    def _unread(self, ends: Mapping[Place, int]) -> dict[Place, int]:
+        """The same; those that are finished are not fetched any more."""
+        unread = super()._unread(ends)
+        finished = [where for where in ends if where not in unread]
+        if finished:
+            self._consumer.pause(*finished)
+        return unread
+
+
+class GroupReading(ConsumerReading):
     """As a member of a group: of what it is given, and what is printed is committed."""
 
     def _unread(self, ends: Mapping[Place, int]) -> dict[Place, int]:
@@ -219,6 +266,62 @@ class GroupReading(Reading):
     def _print(self, records: Sequence[Record]) -> None:
         super()._print(records)
         self._consumer.commit()
+
+
+def _snapshot(
+    client: Client, partitions: Sequence[Place], text: str, isolation: Isolation, *, all_of_it: bool
+) -> Snapshot:
+    """What is to be read; `all_of_it`: every partition that it names, else these."""
+    from ottla.client.errors import InvalidSetting
+    from ottla.client.snapshots import Snapshot, parse_as_of
+
+    topic = partitions[0][0]
+    try:
+        moment = parse_as_of(text, isolation=isolation.value)
+        if isinstance(moment, Snapshot):
+            # As it was given: it may know of beginnings that there are not any more.
+            return moment.of([topic]) if all_of_it else moment.only(partitions)
+    except InvalidSetting as error:
+        raise CommandFailed(f"--as-of: {error}", MISUSED) from error
+    found = client.snapshot(topic, text, isolation=isolation.value)
+    return found if all_of_it else found.only(partitions)
+
+
+def _read_snapshot(client: Client, snapshot: Snapshot, moment: Moment, printing: Printing) -> None:
+    starts = _snapshot_starts(client.admin(), snapshot, moment)
+    with client.read_snapshot(snapshot, starts=starts, missing="ignore", records_max=POLL_RECORDS_MAX) as reader:
+        tell(f"to read the same again: --as-of '{snapshot.to_json()}'")
+        _tell_of_beginnings(snapshot, reader.snapshot)
+        for lost in reader.lost:
+            tell(str(lost))
+        told = len(reader.lost)
+        ends: dict[Place, int] = dict(snapshot.ends.items())
+        with progress(f"from {snapshot.topics[0]}", total=_total(reader, ends, printing.limits.records_max)) as advance:
+            Reading(reader, printing, advance).run(ends)
+        for lost in reader.lost[told:]:
+            tell(str(lost))
+
+
+def _tell_of_beginnings(given: Snapshot, found: Snapshot) -> None:
+    """Plain offsets do not tell where a partition began, so whether anything of it is gone cannot be known."""
+    for where, end in sorted(given.ends.items()):
+        beginning = found.starts[where]
+        if where not in given.starts and 0 < beginning <= end:
+            tell(f"{where.topic}-{where.partition} begins at offset {beginning} now: what was before is deleted")
+
+
+def _snapshot_starts(admin: Admin, snapshot: Snapshot, moment: Moment) -> dict[Place, int]:
+    """Where reading begins that is not to begin at the beginning."""
+    ends = snapshot.ends
+    if isinstance(moment, AtOffset):
+        return dict.fromkeys(ends, moment.offset)
+    if isinstance(moment, Last):
+        return {where: max(0, end - moment.count) for where, end in ends.items()}
+    if isinstance(moment, AtTime):
+        found = admin.list_offsets(dict.fromkeys(ends, moment.timestamp_ms), isolation=snapshot.isolation)
+        # Where no record is that young there is nothing to read.
+        return {where: ends[where] if one is None else one.offset for where, one in found.items()}
+    return {}
 
 
 def _check_group_options(moment: Moment, partition: Sequence[int] | None) -> None:
@@ -294,6 +397,6 @@ def _seek_to_last(
         consumer.seek(*where, offset=max(starts.get(where, 0), end - count))
 
 
-def _total(consumer: Consumer, ends: Mapping[Place, int], most: int | None) -> int:
-    there = sum(max(0, end - consumer.position(*where)) for where, end in ends.items())
+def _total(source: Source, ends: Mapping[Place, int], most: int | None) -> int:
+    there = sum(max(0, end - source.position(*where)) for where, end in ends.items())
     return there if most is None else min(there, most)

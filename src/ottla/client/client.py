@@ -12,7 +12,10 @@ from ottla.client.consumer import AsyncConsumer
 from ottla.client.loop_background import LoopBackground
 from ottla.client.processing import AsyncProcessor
 from ottla.client.producer import AsyncProducer
-from ottla.client.settings import ClientSettings, parse_addresses
+from ottla.client.settings import ClientSettings, Isolation, parse_addresses
+from ottla.client.snapshot_reading import IDLE_MS, AsyncSnapshotReader, Missing, snapshot_settings
+from ottla.client.snapshot_taking import take
+from ottla.client.snapshots import AsOf, Snapshot, moment_of
 from ottla.client.socket_transport import SocketTransport, ThreadTransport
 from ottla.client.transport import IN_PROCESS, InProcessBroker
 from ottla.client.turns import reader_settings, writer_settings
@@ -24,7 +27,7 @@ class AsyncClient:
     def __init__(self, assembly: Assembly, *, on_close: Callable[[], None] | None = None) -> None:
         self._assembly = assembly
         self._on_close = on_close
-        self._made: list[AsyncProducer | AsyncConsumer | AsyncAdmin] = []
+        self._made: list[AsyncProducer | AsyncConsumer | AsyncAdmin | AsyncSnapshotReader] = []
         """Kept until they are closed: connections that nobody refers to would be closed by the collector, if at all."""
 
     def producer(self, **settings: Any) -> AsyncProducer:
@@ -74,6 +77,48 @@ class AsyncClient:
             idle_ms=idle_ms,
         )
 
+    async def snapshot(
+        self, topics: str | Sequence[str] = (), as_of: AsOf = None, *, isolation: Isolation | None = None
+    ) -> Snapshot:
+        """How far topics are read as of now, of a time, or of offsets; found out once, and the same from then on.
+
+        Without `topics`, those that the offsets name.
+        """
+        moment = moment_of(as_of, isolation=isolation)
+        chosen = isolation or (moment.isolation if isinstance(moment, Snapshot) else "read_uncommitted")
+        names = [topics] if isinstance(topics, str) else list(topics)
+        cluster = self._assembly.cluster()
+        try:
+            return await take(cluster, names, moment, isolation=chosen, now_ms=self._assembly.clock.now_ms())
+        finally:
+            await cluster.transport.close()
+
+    def read_snapshot(
+        self,
+        snapshot: Snapshot,
+        *,
+        starts: Mapping[tuple[str, int], int] | None = None,
+        missing: Missing = "warn",
+        idle_ms: int = IDLE_MS,
+        **settings: Any,
+    ) -> AsyncSnapshotReader:
+        """Every record of a snapshot, from its beginning or from `starts`, to be iterated once.
+
+        `missing` says what to do about records of it that are gone: "warn", "error" or "ignore".
+        """
+        chosen = self._assembly.consumer_settings(snapshot_settings(snapshot, settings))
+        made = AsyncSnapshotReader(
+            self._assembly.cluster(), chosen, snapshot, starts=starts, missing=missing, idle_ms=idle_ms
+        )
+        self._keep(made)
+        return made
+
+    async def records_as_of(
+        self, topics: str | Sequence[str], as_of: AsOf = None, *, isolation: Isolation | None = None, **settings: Any
+    ) -> AsyncSnapshotReader:
+        """The records of topics as of now, of a time, or of offsets: `snapshot` and `read_snapshot` in one."""
+        return self.read_snapshot(await self.snapshot(topics, as_of, isolation=isolation), **settings)
+
     def admin(self) -> AsyncAdmin:
         """The admin; the same one each time, until it is closed."""
         for each in self._made:
@@ -83,7 +128,7 @@ class AsyncClient:
         self._keep(made)
         return made
 
-    def _keep(self, made: AsyncProducer | AsyncConsumer | AsyncAdmin) -> None:
+    def _keep(self, made: AsyncProducer | AsyncConsumer | AsyncAdmin | AsyncSnapshotReader) -> None:
         self._made = [*(each for each in self._made if not each.is_closed), made]
 
     async def close(self) -> None:

@@ -28,7 +28,8 @@ async def take(
     Raises TopicNotFound or PartitionNotFound, and SnapshotUnreadable for offsets that there are not.
     """
     if isinstance(moment, Snapshot):
-        return await checked(cluster, moment.of(topics) if topics else moment, isolation=isolation)
+        found, _ = await verified(cluster, moment.of(topics) if topics else moment, isolation=isolation)
+        return found
     if not topics:
         raise InvalidSetting("name the topics that the snapshot is of")
     keys: list[TopicPartition] = []
@@ -61,10 +62,10 @@ async def ends_as_of(
     return ends | {key: place.offset for key, place in found.items() if place is not None}
 
 
-async def checked(cluster: Cluster, snapshot: Snapshot, *, isolation: Isolation) -> Snapshot:
-    """The same with what is known of its topics now; SnapshotUnreadable where it cannot be what it was.
+async def verified(cluster: Cluster, snapshot: Snapshot, *, isolation: Isolation) -> tuple[Snapshot, Offsets]:
+    """The same with what is known of its topics now, and where its partitions begin now.
 
-    Where it says nothing of beginnings and ids, those of now are taken.
+    SnapshotUnreadable where it cannot be what it was. Beginnings and ids that it does not tell are those of now.
     """
     topic_ids: dict[str, bytes] = {}
     for key in sorted(snapshot.ends):
@@ -73,13 +74,14 @@ async def checked(cluster: Cluster, snapshot: Snapshot, *, isolation: Isolation)
             topic_ids[key.topic] = view.topic_id
     check_ids(snapshot, topic_ids)
     await _check_ends(cluster, snapshot, check_isolation(isolation))
-    starts = await beginnings(cluster, snapshot.ends)
-    return replace(
+    begins = await _named(cluster, snapshot.ends, OffsetSpec.EARLIEST, UNCOMMITTED)
+    found = replace(
         snapshot,
-        starts=starts | dict(snapshot.starts),
+        starts=begins | dict(snapshot.starts),
         topic_ids=topic_ids | dict(snapshot.topic_ids),
         isolation=isolation,
     )
+    return found, begins
 
 
 def check_ids(snapshot: Snapshot, topic_ids: Mapping[str, bytes]) -> None:
@@ -87,11 +89,6 @@ def check_ids(snapshot: Snapshot, topic_ids: Mapping[str, bytes]) -> None:
     for name, topic_id in snapshot.topic_ids.items():
         if topic_ids.get(name, topic_id) != topic_id:
             raise SnapshotUnreadable(f"topic {name} was made anew since the snapshot was taken: its records are gone")
-
-
-async def beginnings(cluster: Cluster, keys: Iterable[TopicPartition]) -> Offsets:
-    """Where partitions begin now."""
-    return await _named(cluster, keys, OffsetSpec.EARLIEST, UNCOMMITTED)
 
 
 async def _check_ends(cluster: Cluster, snapshot: Snapshot, isolation: int) -> None:

@@ -132,13 +132,14 @@ AsOf = None | datetime | int | str | Snapshot | Mapping[tuple[str, int], int] | 
 """What users may say: nothing (now), a time, milliseconds since 1970, a text, or offsets."""
 
 
-def moment_of(as_of: AsOf, *, isolation: Isolation = "read_uncommitted") -> Moment:
+def moment_of(as_of: AsOf, *, isolation: Isolation | None = None) -> Moment:
     """What a user's "as of" means; InvalidSetting when it means nothing."""
+    if isinstance(as_of, Snapshot):
+        return as_of if isolation is None else replace(as_of, isolation=isolation)
+    isolation = isolation or "read_uncommitted"
     match as_of:
         case None:
             return Now()
-        case Snapshot():
-            return replace(as_of, isolation=isolation)
         case str():
             return parse_as_of(as_of, isolation=isolation)
         case datetime():
@@ -155,12 +156,12 @@ def moment_of(as_of: AsOf, *, isolation: Isolation = "read_uncommitted") -> Mome
 
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 7 * 86_400_000}
 _LONG_UNITS = {
-    **{name: "ms" for name in ("millisecond", "milliseconds")},
-    **{name: "s" for name in ("sec", "second", "seconds")},
-    **{name: "m" for name in ("min", "minute", "minutes")},
-    **{name: "h" for name in ("hour", "hours")},
-    **{name: "d" for name in ("day", "days")},
-    **{name: "w" for name in ("week", "weeks")},
+    **dict.fromkeys(("millisecond", "milliseconds"), "ms"),
+    **dict.fromkeys(("sec", "second", "seconds"), "s"),
+    **dict.fromkeys(("min", "minute", "minutes"), "m"),
+    **dict.fromkeys(("hour", "hours"), "h"),
+    **dict.fromkeys(("day", "days"), "d"),
+    **dict.fromkeys(("week", "weeks"), "w"),
 }
 _AGO = re.compile(r"-\s*([0-9]{1,15})\s*([a-z]+)")
 _NUMBER = re.compile(r"[0-9]{1,18}")

@@ -7,18 +7,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from ottla.client.snapshot_taking import ends_as_of
 from ottla.client.transport import run_now
 from ottla.client.values import TopicPartition
+from ottla.clock import SystemClock
 from ottla.errors import OttlaError
 from ottla.spark import planning
-from ottla.spark.errors import InvalidOption
+from ottla.spark.as_of import AS_OF, SnapshotEnd, missing_of, moment_of_end, part_of, refuse_others
+from ottla.spark.errors import DataLost, InvalidOption
 from ottla.spark.news import sampled_sizes
-from ottla.spark.offsets import Exactly, Offsets, listed
-from ottla.spark.options import ReadOptions
+from ottla.spark.offsets import Earliest, Exactly, Latest, Offsets, RelativeRecords, listed
+from ottla.spark.options import Assigned, Pattern, ReadOptions
 from ottla.spark.parallelism import task_count
 from ottla.spark.planning import OffsetRange
 from ottla.spark.topics import PartitionWatch, watch
@@ -51,11 +55,63 @@ class OttlaBatchReader(DataSourceReader):
 def planned(options: ReadOptions, watched: PartitionWatch) -> tuple[list[OffsetRange], dict[TopicPartition, float]]:
     """What a batch reads, and what a record of it weighs, as far as that was found out."""
     keys = watched.existing()
-    starts = watched.resolved(options.start, keys)
-    ends = _within(watched.resolved(options.end, keys, is_end=True), options, watched)
+    if isinstance(options.end, SnapshotEnd):
+        keys = _of_snapshot(options.end, keys, options, watched)
+    ends = _ends(options, keys, watched)
+    starts = _starts(options, keys, ends, watched)
     _refuse_backwards(starts, ends, options)
     ranges = planning.ranges(starts, ends)
     return ranges, weighed(ranges, watched)
+
+
+def fixed(options: ReadOptions) -> ReadOptions:
+    """The same with the offsets that the end stands for now, for a table that is looked at more than once."""
+    if isinstance(options.end, Exactly):
+        return options
+    watched = watch(options)
+    try:
+        keys = watched.existing()
+        starts, ends = watched.earliest(keys), _ends(options, keys, watched)
+        return replace(options, end=SnapshotEnd(ends, AS_OF, starts, watched.topic_ids()))
+    finally:
+        watched.close()
+
+
+def _of_snapshot(
+    end: SnapshotEnd, keys: tuple[TopicPartition, ...], options: ReadOptions, watched: PartitionWatch
+) -> tuple[TopicPartition, ...]:
+    """The partitions that are read of a snapshot, after a look at what is left of them."""
+    found = part_of(
+        end,
+        keys,
+        all_partitions=not isinstance(options.topics, Assigned),
+        all_topics=not isinstance(options.topics, Pattern),
+    )
+    refuse_others(end, watched.topic_ids())
+    if isinstance(options.start, Earliest) and (lost := missing_of(end, watched.earliest(found))):
+        if options.fail_on_data_loss:
+            raise DataLost(planning.described(lost))
+        _logger.warning("%s: %s", AS_OF, planning.described(lost))
+    return found
+
+
+def _ends(options: ReadOptions, keys: tuple[TopicPartition, ...], watched: PartitionWatch) -> Offsets:
+    moment = moment_of_end(options.end)
+    if moment is not None:
+        now_ms = SystemClock().now_ms()
+        return run_now(ends_as_of(watched.cluster, keys, moment, isolation=watched.isolation, now_ms=now_ms))
+    if isinstance(options.end, SnapshotEnd):
+        return _within({key: options.end.offsets[key] for key in keys}, options, watched)
+    return _within(watched.resolved(options.end, keys, is_end=True), options, watched)
+
+
+def _starts(options: ReadOptions, keys: tuple[TopicPartition, ...], ends: Offsets, watched: PartitionWatch) -> Offsets:
+    ends_there = isinstance(options.end, Latest | SnapshotEnd) or moment_of_end(options.end) is not None
+    if isinstance(options.start, RelativeRecords) and ends_there:
+        # Counted from the end that is read up to, not from one that has moved on.
+        begins = watched.earliest(keys)
+        return {key: max(begins[key], ends[key] - options.start.count) for key in keys}
+    return watched.resolved(options.start, keys)
 
 
 def _within(ends: Offsets, options: ReadOptions, watched: PartitionWatch) -> Offsets:
@@ -67,11 +123,9 @@ def _within(ends: Offsets, options: ReadOptions, watched: PartitionWatch) -> Off
     if beyond:
         problem = f"there is nothing that far yet in {listed(beyond)}; the first of them ends at {there[min(beyond)]}"
         if options.fail_on_data_loss:
-            raise InvalidOption(
-                options.end.option,
-                problem,
-                fix="Use latest or -1, or set failOnDataLoss to false to read what is there",
-            )
+            instead = "now" if options.end.option == AS_OF else "latest or -1"
+            fix = f"Use {instead}, or set failOnDataLoss to false to read what is there"
+            raise InvalidOption(options.end.option, problem, fix=fix)
         _logger.warning("%s: %s; read up to the end", options.end.option, problem)
     return {key: min(end, there[key]) for key, end in ends.items()}
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import cast
 
 from ottla.client.values import TopicPartition
+from ottla.spark.as_of import AS_OF, ENDS, SnapshotEnd, as_of
 from ottla.spark.errors import InvalidOption
 from ottla.spark.offsets import (
     EARLIEST_MARK,
@@ -27,7 +28,6 @@ from ottla.spark.option_names import Given
 from ottla.spark.values import whole_number
 
 STRATEGY = "startingOffsetsByTimestampStrategy"
-ENDS = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
 
 
 def start_of_stream(options: Given) -> OffsetSpecification:
@@ -35,6 +35,9 @@ def start_of_stream(options: Given) -> OffsetSpecification:
     for name in ENDS:
         if name in options:
             raise InvalidOption(name, "a stream has no end", fix="Leave it out, or use spark.read for a batch")
+    # A text that says nothing is told as that, also where nobody knows yet that a stream is meant.
+    if as_of(options) is not None:
+        raise InvalidOption(AS_OF, "a stream goes on; as of a moment there are only tables", fix="Use spark.read")
     return _specification(options, "starting") or Latest()
 
 
@@ -51,7 +54,10 @@ def start_of_batch(options: Given) -> OffsetSpecification:
 
 def end_of_batch(options: Given, start: OffsetSpecification) -> OffsetSpecification:
     """Where a batch ends: not at the beginning, and not before its start as far as that can be told."""
-    end = _specification(options, "ending") or Latest()
+    end = as_of(options) or _specification(options, "ending") or Latest()
+    if isinstance(end, SnapshotEnd):
+        # Which of its partitions are read is known only later.
+        return end
     option = "endingOffsets"
     if isinstance(end, Earliest):
         raise InvalidOption(option, "a batch cannot end at earliest", fix="Use latest or offsets")

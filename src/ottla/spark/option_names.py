@@ -25,6 +25,7 @@ NAMES = (
     "endingOffsets",
     "endingOffsetsByTimestamp",
     "endingTimestamp",
+    "asOf",
     "failOnDataLoss",
     "includeHeaders",
     "columns",
@@ -44,6 +45,8 @@ NAMES = (
     "txnAppId",
     "txnVersion",
 )
+OF_RUNNERS = ("holdFile",)
+"""Set by programs that run queries for their users, and by no user."""
 OF_SPARK = frozenset({"path", "checkpointlocation", "queryname", "outputmode", "truncate", "numrows", "mode", "schema"})
 """What Spark itself or other sources put there; close to ours or not, they are no mistake."""
 LIKENESS = 0.86
@@ -90,7 +93,7 @@ def _as_text(value: object) -> str:
 
 def refuse_misspelt(options: Given) -> None:
     """Raises for a name that is not ours but looks like it, or that lacks its `kafka.`; others are not our business."""
-    by_lower = {name.lower(): name for name in NAMES}
+    by_lower = {name.lower(): name for name in NAMES + OF_RUNNERS}
     for name in options.names:
         if name in by_lower or name in OF_SPARK or name.startswith(PREFIX):
             continue

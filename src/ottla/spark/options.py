@@ -94,6 +94,8 @@ class ReadOptions:
     poll_timeout_ms: int
     fetch_retries: int
     fetch_retry_interval_ms: int
+    hold_file: str | None = None
+    """While there is a file at this path on the driver, a stream has no news: its query comes to rest after a batch."""
     ignored: tuple[str, ...] = ()
     """What was set and has no effect, to be named in one warning."""
 
@@ -159,6 +161,7 @@ def read_options(given: Mapping[str, object], *, streaming: bool) -> ReadOptions
         fetch_retry_interval_ms=_or(
             options.number("fetchOffset.retryIntervalMs", lowest=0, highest=INT32_MAX), FETCH_RETRY_INTERVAL_MS
         ),
+        hold_file=(options.text("holdFile") or None) if streaming else None,
         ignored=kafka_options.without_effect(options.kafka)
         + tuple(name for name in OF_STREAMS if name in options and not streaming)
         + (("kafka.group.id",) if "group.id" in options.kafka and not streaming else ()),

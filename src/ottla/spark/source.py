@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
+from ottla.spark.as_of import AS_OF
 from ottla.spark.errors import InvalidOption, OttlaSparkError
+from ottla.spark.offsets import OffsetSpecification
 from ottla.spark.options import Pattern, ReadOptions, WriteOptions, read_options, write_options
 from ottla.spark.schema import agreed_columns, spark_schema
 from ottla.spark.topic_patterns import topic_expression
@@ -34,6 +37,11 @@ _logger = logging.getLogger(__name__)
 
 class OttlaSource(DataSource):
     """Topics of Ottla, or of any broker that speaks Kafka's protocol, as tables and streams."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        """Called once for each table that is loaded; Spark hands what is found here to all that look at it later."""
+        super().__init__(options)
+        self._end = as_of_end(options) if AS_OF.lower() in map(str.lower, options) else None
 
     @classmethod
     def name(cls) -> str:
@@ -61,6 +69,8 @@ class OttlaSource(DataSource):
         from ottla.spark.batch_reader import OttlaBatchReader
 
         options = checked_options(self.options, streaming=False)
+        if self._end is not None:
+            options = replace(options, end=self._end)
         _warn(options)
         return OttlaBatchReader(options, agreed_columns(schema, options.columns))
 
@@ -85,6 +95,17 @@ class OttlaSource(DataSource):
         options = write_options(self.options, streaming=True)
         _warn(options)
         return StreamWriter(schema, options)
+
+
+def as_of_end(given: Mapping[str, str]) -> OffsetSpecification | None:
+    """Where a table as of a moment ends, found once; None where options are wrong, which is told when it is read."""
+    from ottla.spark.batch_reader import fixed
+
+    try:
+        options = checked_options(given, streaming=False)
+    except OttlaSparkError:
+        return None
+    return fixed(options).end
 
 
 def checked_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -33,7 +34,7 @@ from ottla.spark.options import ReadOptions
 from ottla.spark.planning import OffsetRange
 from ottla.spark.prefetching import Prefetcher
 from ottla.spark.stream_progress import StreamProgress
-from ottla.spark.topics import watch
+from ottla.spark.topics import PartitionWatch, watch
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -53,6 +54,8 @@ PINNED = "(start)"
 """With an empty object behind it: these offsets are a start that was written down. No topic can have this name, and
 Spark's own connector takes it for one without partitions."""
 NO_LIMIT = 2**63 - 1
+HELD_PAUSE_MS = 100
+"""A query that is held asks again at once; so it does not take a core, and can be stopped without delay."""
 
 _logger = logging.getLogger(__name__)
 
@@ -69,6 +72,7 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._columns = columns
         self._made: StreamProgress | None = None
+        self._watch: PartitionWatch | None = None
         self._last_end: dict[str, Any] | None = None
         self._asks_without_start = not HAS_LIMITS
         self._warned: set[str] = set()
@@ -76,13 +80,26 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._rows: list[RecordBatch] = []
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_made": None, "_prefetcher": None, "_rows": []}
+        return {**self.__dict__, "_made": None, "_watch": None, "_prefetcher": None, "_rows": []}
+
+    @property
+    def _partitions(self) -> PartitionWatch:
+        if self._watch is None:
+            self._watch = watch(self._options)
+        return self._watch
 
     @property
     def _progress(self) -> StreamProgress:
         if self._made is None:
-            self._made = StreamProgress(self._options, watch(self._options))
+            self._made = StreamProgress(self._options, self._partitions)
         return self._made
+
+    def _is_held(self) -> bool:
+        """Whether the query is to take up nothing new, so that it can be stopped where a batch has ended."""
+        if self._options.hold_file is None or not Path(self._options.hold_file).exists():
+            return False
+        self._partitions.pause(HELD_PAUSE_MS)
+        return True
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         start = self._progress.initial()
@@ -102,6 +119,8 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     "is; the next one reads from there. trigger(availableNow=True) does both in one run"
                 )
             return dict(to_json(self._progress.first_start())) | {PINNED: {}}
+        if self._is_held():
+            return start
         offsets = _offsets(start)
         end = self._progress.next_end(offsets, within_limits=not takes_all)
         if end != offsets and _LOADED is not None:
@@ -125,6 +144,8 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         limits = (options.records_per_trigger_max, options.records_per_trigger_min, options.bytes_per_trigger_max)
         if any(limit is not None for limit in limits):
             self._warn("this Spark has no limits for sources in Python: maxOffsetsPerTrigger and the like do nothing")
+        if self._last_end is not None and self._is_held():
+            return dict(self._last_end)
         if self._last_end is None:
             # Before the ends, so that it cannot be behind them. If the query has a checkpoint, none is needed.
             with suppress(InvalidOption):
@@ -209,6 +230,7 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._made is not None:
             self._made.close()
             self._made = None
+            self._watch = None
         if self._prefetcher is not None:
             self._prefetcher.close()
             self._prefetcher = None

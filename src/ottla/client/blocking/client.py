@@ -11,9 +11,13 @@ from ottla.client.blocking.admin import Admin
 from ottla.client.blocking.consumer import Consumer
 from ottla.client.blocking.processing import Processor
 from ottla.client.blocking.producer import Producer
+from ottla.client.blocking.snapshots import SnapshotReader
 from ottla.client.blocking_transport import BlockingTransport
-from ottla.client.settings import ClientSettings, parse_addresses
-from ottla.client.transport import IN_PROCESS, InProcessBroker, InProcessTransport
+from ottla.client.settings import ClientSettings, Isolation, parse_addresses
+from ottla.client.snapshot_reading import IDLE_MS, Missing, snapshot_settings
+from ottla.client.snapshot_taking import take
+from ottla.client.snapshots import AsOf, Snapshot, moment_of
+from ottla.client.transport import IN_PROCESS, InProcessBroker, InProcessTransport, run_now
 from ottla.client.turns import reader_settings, writer_settings
 
 
@@ -23,7 +27,7 @@ class Client:
     def __init__(self, assembly: Assembly, *, on_close: Callable[[], None] | None = None) -> None:
         self._assembly = assembly
         self._on_close = on_close
-        self._made: list[Producer | Consumer | Admin] = []
+        self._made: list[Producer | Consumer | Admin | SnapshotReader] = []
         """Kept until they are closed: connections that nobody refers to would be closed by the collector, if at all."""
 
     def producer(self, **settings: Any) -> Producer:
@@ -69,6 +73,53 @@ class Client:
             idle_ms=idle_ms,
         )
 
+    def snapshot(
+        self, topics: str | Sequence[str] = (), as_of: AsOf = None, *, isolation: Isolation | None = None
+    ) -> Snapshot:
+        """How far topics are read as of now, of a time, or of offsets; found out once, and the same from then on.
+
+        Without `topics`, those that the offsets name.
+        """
+        moment = moment_of(as_of, isolation=isolation)
+        chosen = isolation or (moment.isolation if isinstance(moment, Snapshot) else "read_uncommitted")
+        names = [topics] if isinstance(topics, str) else list(topics)
+        cluster = self._assembly.cluster()
+        try:
+            return run_now(take(cluster, names, moment, isolation=chosen, now_ms=self._assembly.clock.now_ms()))
+        finally:
+            run_now(cluster.transport.close())
+
+    def read_snapshot(
+        self,
+        snapshot: Snapshot,
+        *,
+        starts: Mapping[tuple[str, int], int] | None = None,
+        missing: Missing = "warn",
+        idle_ms: int = IDLE_MS,
+        **settings: Any,
+    ) -> SnapshotReader:
+        """Every record of a snapshot, from its beginning or from `starts`, to be iterated once.
+
+        `missing` says what to do about records of it that are gone: "warn", "error" or "ignore".
+        """
+        chosen = self._assembly.consumer_settings(snapshot_settings(snapshot, settings))
+        made = SnapshotReader(
+            self._assembly.cluster(), chosen, snapshot, starts=starts, missing=missing, idle_ms=idle_ms
+        )
+        try:
+            made.open()
+        except BaseException:
+            made.close()
+            raise
+        self._keep(made)
+        return made
+
+    def records_as_of(
+        self, topics: str | Sequence[str], as_of: AsOf = None, *, isolation: Isolation | None = None, **settings: Any
+    ) -> SnapshotReader:
+        """The records of topics as of now, of a time, or of offsets: `snapshot` and `read_snapshot` in one."""
+        return self.read_snapshot(self.snapshot(topics, as_of, isolation=isolation), **settings)
+
     def admin(self) -> Admin:
         """The admin; the same one each time, until it is closed."""
         for each in self._made:
@@ -78,7 +129,7 @@ class Client:
         self._keep(made)
         return made
 
-    def _keep(self, made: Producer | Consumer | Admin) -> None:
+    def _keep(self, made: Producer | Consumer | Admin | SnapshotReader) -> None:
         self._made = [*(each for each in self._made if not each.is_closed), made]
 
     def close(self) -> None:
