@@ -22,9 +22,10 @@ setup: ## Make .venv, install the locked packages, build the kernel, see to Java
 	@sh scripts/setup.sh dev
 	@sh scripts/peers.sh
 
-run: ## Start a broker, produce and consume live, say how to connect
-	@sh scripts/setup.sh core
-	@$(python) examples/live.py $(ARGS)
+run: ## A broker, a shop's orders and a pipeline on Spark, live; RUN_SECONDS=60 ends by itself
+	@sh scripts/setup.sh run
+	@sh scripts/peers.sh java
+	@$(python) -m examples.orders.main $(ARGS)
 
 check: ## Format, lint, types, import contracts, tidiness, fast tests; before each commit
 	@sh scripts/setup.sh dev

@@ -27,6 +27,7 @@ mkdir -p requirements
 compile dev --extra dev --extra build
 # The others take the versions that the tests ran with.
 compile core --extra build --constraint requirements/dev.txt
+compile run --extra spark --extra build --constraint requirements/dev.txt
 # Comes on top of dev.txt, so what the core brings is left out here.
 # shellcheck disable=SC2046
 compile fuzz --extra fuzz --constraint requirements/dev.txt \

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Brings .venv to what the lock files say, and does nothing when it is there already.
 #   scripts/setup.sh core    what Ottla itself needs, and the compiled kernel
+#   scripts/setup.sh run     also Spark, for pipelines
 #   scripts/setup.sh dev     also what tests, checks and benchmarks need
 #   scripts/setup.sh fuzz    also the fuzzer
 # Uses uv when it is on the PATH, else venv and pip.
@@ -63,13 +64,34 @@ install() {
     "$venv_python" -m pip install --quiet --disable-pip-version-check "$@"
 }
 
+# Runs a command that takes long and says little, and says every now and then that it goes on.
+with_patience() {
+    {
+        seconds=0
+        # Ends with the shell that started it, however that ends.
+        while sleep 10 && kill -0 $$ 2>/dev/null; do
+            seconds=$((seconds + 10))
+            say "still installing ($seconds s) ..."
+        done
+    } &
+    ticker=$!
+    status=0
+    "$@" || status=$?
+    kill "$ticker" 2>/dev/null || true
+    return "$status"
+}
+
 # Installs one lock file unless a stamp says that this very file has been installed.
 install_lock() {
     stamp=".venv/.installed-$1"
     want="$(digest "requirements/$1.txt")"
     [ "$(cat "$stamp" 2>/dev/null)" = "$want" ] && return
-    say "installing requirements/$1.txt"
-    install --require-hashes --requirement "requirements/$1.txt"
+    if grep -q '^pyspark==' "requirements/$1.txt" && ! "$venv_python" -c 'import pyspark' 2>/dev/null; then
+        say "installing requirements/$1.txt; Spark is part of it: 490 MB on disk, a minute or two, only this once"
+    else
+        say "installing requirements/$1.txt"
+    fi
+    with_patience install --require-hashes --requirement "requirements/$1.txt"
     echo "$want" >"$stamp"
 }
 
@@ -92,9 +114,11 @@ install_package() {
 
 make_venv
 case "$level" in
-    core) [ -f .venv/.installed-dev ] || install_lock core ;;
+    # What is more than was asked for is not taken away again.
+    core) [ -f .venv/.installed-dev ] || [ -f .venv/.installed-run ] || install_lock core ;;
+    run) [ -f .venv/.installed-dev ] || install_lock run ;;
     dev) install_lock dev ;;
     fuzz) install_lock dev && install_lock fuzz ;;
-    *) stop "unknown level $level: core, dev or fuzz" ;;
+    *) stop "unknown level $level: core, run, dev or fuzz" ;;
 esac
 install_package

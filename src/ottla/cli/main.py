@@ -16,7 +16,21 @@ import typer
 from typer.core import TyperGroup
 
 from ottla import __version__
-from ottla.cli import cluster, config, configs, consume, groups, produce, serve, topics, transactions
+from ottla.cli import (
+    cluster,
+    config,
+    configs,
+    consume,
+    groups,
+    pipeline,
+    produce,
+    repartition,
+    serve,
+    table,
+    topics,
+    transactions,
+    transfer,
+)
 from ottla.cli.failures import CommandFailed, hush_standard_output, report
 from ottla.errors import OttlaError
 
@@ -61,6 +75,11 @@ app.add_typer(groups.app, name="groups")
 app.add_typer(transactions.app, name="transactions")
 app.command("cluster", epilog=cluster.EXAMPLES)(cluster.cluster)
 app.add_typer(config.app, name="config")
+app.add_typer(pipeline.app, name="pipeline")
+app.add_typer(table.app, name="table")
+app.command("export", epilog=transfer.EXPORT_EXAMPLES)(transfer.export)
+app.command("import", epilog=transfer.IMPORT_EXAMPLES)(transfer.import_)
+app.command("repartition", epilog=repartition.EXAMPLES)(repartition.repartition)
 
 
 def _version(wanted: bool) -> None:

@@ -1,4 +1,4 @@
-"""What a pipeline is, as its file declares it: sources, steps and sinks by name. Pure data; knows neither YAML nor Spark.
+"""What a pipeline is, as its file declares it: sources, steps and sinks by name. Plain data, without YAML and Spark.
 
 Every part knows the place where it was declared, so that a mistake can be shown where it was made.
 """

@@ -18,7 +18,7 @@ from ottla.errors import InvalidRecord, PartitionNotFound
 from ottla.records.packing import Packed
 from ottla.spark.errors import OttlaSparkError
 from ottla.spark.rows import Turns, packable
-from ottla.spark.sink_columns import WRITTEN
+from ottla.spark.sink_columns import TIMESTAMP, WRITTEN
 
 BYTES_PER_PARTITION = 64 * 1024
 """Rows are gathered until there may be so much for each partition: many small batches cost the broker more."""
@@ -119,7 +119,7 @@ class RowSender:
         chosen = rows.column("partition") if "partition" in rows.schema.names else None
         view = self._view(topic, chosen)
         try:
-            written = packable(rows.select([name for name in WRITTEN if name in rows.schema.names]))
+            written = packable(_written(rows))
             shares = written.shared_out(
                 partition_count=len(view.keys),
                 spread=view.available or range(len(view.keys)),
@@ -158,6 +158,15 @@ class RowSender:
                 f"the column partition has {bounds['max']}, and topic {topic!r} has {count}, counted from 0. Drop the "
                 "column, which leaves the choice to the sink, or add partitions to the topic"
             ) from e
+
+
+def _written(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """The columns that become part of records, by the names that packers know."""
+    names = [name for name in WRITTEN if name in rows.schema.names]
+    chosen = rows.select(names)
+    if TIMESTAMP not in names:
+        return chosen
+    return chosen.rename_columns(["timestamp" if name == TIMESTAMP else name for name in names])
 
 
 def _joined(rows: list[pa.RecordBatch]) -> list[pa.RecordBatch]:

@@ -17,10 +17,11 @@ import pyarrow as pa
 from ottla.client.routing import murmur2_partition
 from ottla.errors import InvalidRecord
 from ottla.records import kernel, packing
-from ottla.records.arrow import InputColumns, bytes_buffers, header_buffers, record_tuples
+from ottla.records.arrow import InputColumns, bytes_buffers, header_buffers, record_tuples, timestamp_buffers
 from ottla.records.batch import HEADER_SIZE
 from ottla.records.builder import RECORDS_BYTES_MAX
 from ottla.records.packing import Packed
+from ottla.records.varint import wrap_int64
 
 RECORD_OVERHEAD_BYTES = 21
 """What a record is reckoned to take beside its value when turns are measured."""
@@ -59,7 +60,7 @@ class Shares(NamedTuple):
 
 
 class PackableRows(Protocol):
-    """Rows that are to become records: columns `key`, `value` and `headers`, each of which may be missing.
+    """Rows that are to become records: columns `key`, `value`, `headers` and `timestamp`, each of which may be missing.
 
     Keys and values are of a binary or string type. InvalidRecord for what no record can hold.
     """
@@ -74,7 +75,10 @@ class PackableRows(Protocol):
     def pack(
         self, order: bytearray, *, start: int, end: int, batch_bytes: int, timestamp_ms: int
     ) -> tuple[Packed, int]:
-        """The rows at these places, as many as a batch of so many bytes takes, at least one; and the place after."""
+        """The rows at these places, as many as a batch of so many bytes takes, at least one; and the place after.
+
+        `timestamp_ms` is for those without a time of their own.
+        """
         ...
 
 
@@ -93,7 +97,11 @@ class KernelRows:
         self._keys, self._values = bytes_buffers(columns.key), bytes_buffers(columns.value)
         self._route = kernel.compiled.route_rows
         self._columns = kernel.compiled.PackedColumns(
-            self._count, self._keys, self._values, None, header_buffers(columns.headers)
+            self._count,
+            self._keys,
+            self._values,
+            timestamp_buffers(columns.timestamp),
+            header_buffers(columns.headers),
         )
 
     def shared_out(self, *, partition_count: int, spread: Sequence[int], turns: Turns, chosen: Any = None) -> Shares:
@@ -123,6 +131,8 @@ class PlainRows:
 
     def __init__(self, rows: pa.RecordBatch) -> None:
         self._records = record_tuples(rows, timestamp_ms=0)
+        times = InputColumns(rows).timestamp
+        self._times_ms: list[int | None] = [None] * len(self._records) if times is None else times.to_pylist()
 
     def shared_out(self, *, partition_count: int, spread: Sequence[int], turns: Turns, chosen: Any = None) -> Shares:
         turns.among(len(spread))
@@ -151,12 +161,16 @@ class PlainRows:
     ) -> tuple[Packed, int]:
         chosen: list[Any] = []
         size = HEADER_SIZE
+        base_ms = 0
         for row in memoryview(order).cast("i")[start:end]:
             key, value, _, headers = self._records[row]
-            record = (key, value, timestamp_ms, headers)
-            # Laid out alone to be measured; its number, which is not 0 then, may take more.
+            own_ms = self._times_ms[row]
+            record = (key, value, timestamp_ms if own_ms is None else own_ms, headers)
+            if not chosen:
+                base_ms = record[2]
+            # Laid out alone to be measured; its number and its time, which are counted from the first, may take more.
             alone, _, _, _ = packing.pack_records([record], RECORDS_BYTES_MAX)
-            taken = _numbered_size(len(alone) - HEADER_SIZE, len(chosen))
+            taken = _placed_size(len(alone) - HEADER_SIZE, len(chosen), wrap_int64(record[2] - base_ms))
             if chosen and size + taken > batch_bytes:
                 break
             size += taken
@@ -164,12 +178,13 @@ class PlainRows:
         return packing.pack_records(chosen, RECORDS_BYTES_MAX), start + len(chosen)
 
 
-def _numbered_size(alone: int, number: int) -> int:
-    """What a record takes under this number, given what it takes under the number 0."""
+def _placed_size(alone: int, number: int, later_ms: int) -> int:
+    """What a record takes under this number, so much later than the first, given what it takes as a first one."""
     body = alone - next(size for size in range(1, 6) if _varint_size(alone - size) == size)
-    body += _varint_size(number) - 1
+    body += _varint_size(number) - 1 + _varint_size(later_ms) - 1
     return body + _varint_size(body)
 
 
 def _varint_size(value: int) -> int:
-    return max(1, -(-(value << 1).bit_length() // 7))
+    # Signs alternate, so that small numbers below zero are short too.
+    return max(1, -(-((value << 1) ^ (value >> 63)).bit_length() // 7))

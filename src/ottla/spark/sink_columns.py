@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, StringType, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    StringType,
+    StructType,
+    TimestampType,
+)
 
 from ottla.spark.errors import InvalidSchema
 
-WRITTEN = ("key", "value", "headers")
+TIMESTAMP = "recordTimestamp"
+"""The time of a record; null, or no such column: the time of writing. Not named `timestamp`, which every frame that was
+read from a topic has: Spark's own connector passes that over, and a copy would begin to age with its original."""
+WRITTEN = ("key", "value", "headers", TIMESTAMP)
 """What of a row becomes part of its record; `topic` and `partition` say where it goes. Others are passed over."""
 _CAST = "Cast it in the query: CAST({name} AS STRING)"
 
@@ -32,6 +43,8 @@ def check_columns(schema: StructType, *, topic: str | None) -> None:
             raise _wrong(name, types[name], "string or binary")
     if "partition" in types and not isinstance(types["partition"], IntegerType):
         raise _wrong("partition", types["partition"], "int", fix="CAST(partition AS INT)")
+    if TIMESTAMP in types and not isinstance(types[TIMESTAMP], TimestampType):
+        raise _wrong(TIMESTAMP, types[TIMESTAMP], "timestamp", fix=f"CAST({TIMESTAMP} AS TIMESTAMP)")
     if "headers" in types and not _is_headers(types["headers"]):
         raise _wrong("headers", types["headers"], "array<struct<key: string, value: binary>>", fix="")
 
