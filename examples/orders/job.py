@@ -69,6 +69,8 @@ class Job:
         self._moments: deque[Moment] = deque(maxlen=MOMENTS_MAX)
         """One for each tick while orders are sent."""
         self._began = monotonic()
+        self._running_since: float | None = None
+        """When every query had begun: what was asked for is counted from there, not from Spark's start."""
 
     def interrupted(self) -> None:
         """Stop sending, deal with what was sent, and check. A second time: stop at once."""
@@ -158,18 +160,18 @@ class Job:
         """Whether no more orders shall be sent."""
         if self._interrupted.is_set():
             return True
-        now, wanted = monotonic(), self._settings.seconds
-        if wanted is None or now - self._began < wanted:
+        wanted = self._settings.seconds
+        if wanted is None or self._running_seconds() < wanted:
             return False
         if not self._settings.kill_broker:
             return True
-        return self._killed_at is not None and now - self._killed_at >= AFTER_KILL_SECONDS
+        return self._killed_at is not None and monotonic() - self._killed_at >= AFTER_KILL_SECONDS
 
     def _kill_is_due(self, rows: int) -> bool:
         """Half-way, and not before something came out: else the crash would hit nothing."""
         if not self._settings.kill_broker or self._killed_at is not None or self._settings.seconds is None:
             return False
-        return rows > 0 and monotonic() - self._began >= self._settings.seconds / 2
+        return rows > 0 and self._running_seconds() >= self._settings.seconds / 2
 
     def _kill_broker(self) -> None:
         self._say(f"{self._seconds()} s  killing the broker (SIGKILL) ...")
@@ -184,6 +186,8 @@ class Job:
         done = checkpoints.committed(pipeline.checkpoints, TOPIC)
         if set(done) < set(pipeline.queries) or not pipeline.queries:
             return None
+        if self._running_since is None:
+            self._running_since = monotonic()
         least = min(sum(offsets.values()) for offsets in done.values())
         if self._generated is None:
             self._moments.append(Moment(monotonic() - self._began, max(sent, least), least))
@@ -214,6 +218,9 @@ class Job:
         if self._generated is not None:
             return "no more orders; finishing"
         return "Spark is starting" if self._lag is None else "running"
+
+    def _running_seconds(self) -> float:
+        return 0.0 if self._running_since is None else monotonic() - self._running_since
 
     def _seconds(self) -> int:
         return int(monotonic() - self._began)

@@ -50,7 +50,12 @@ def parsed(arguments: Sequence[str] | None) -> tuple[Settings, Path | None]:
     """Options, and the environment where they are silent."""
     parser = argparse.ArgumentParser(prog="make run", description="A broker, a shop and a pipeline on Spark, live.")
     parser.add_argument("directory", nargs="?", type=Path, help="keep broker, tables and checkpoints there")
-    parser.add_argument("--seconds", type=float, default=os.environ.get("RUN_SECONDS") or None, help="end by itself")
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=os.environ.get("RUN_SECONDS") or None,
+        help="end by itself, so long after Spark has started",
+    )
     parser.add_argument("--rate", type=int, default=os.environ.get("RUN_RATE") or RATE, help="orders per second")
     parser.add_argument("--speed", type=float, default=SPEED, help="seconds in the shop per second")
     parser.add_argument("--partitions", type=int, default=PARTITIONS, help="partitions of the topic of orders")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.spark import kafka_options, option_names, schema
+from ottla.spark import kafka_options, option_names, schema, sink_columns
 from tests.clients.server_process import ServerProcess, running
 from tests.spark import spark_page
 from tests.spark.programs import ROOT, run, run_python
@@ -60,7 +60,7 @@ def test_the_page_has_the_options_of_the_sink_in_a_table_of_their_own() -> None:
 def test_the_page_has_every_column() -> None:
     pytest.importorskip("pyspark")
 
-    assert spark_page.first_cells("Columns") == set(schema.ALL_COLUMNS)
+    assert spark_page.first_cells("Columns") == {*schema.ALL_COLUMNS, sink_columns.TIMESTAMP}
 
 
 def test_the_page_names_every_setting_of_kafkas_that_is_refused() -> None:
