@@ -1,4 +1,4 @@
-"""Opens a log, appends a batch of records, and reads it back. `make run` runs it.
+"""Opens a log, appends a batch of records, and reads it back.
 
 The log goes to the directory named on the command line, or to a temporary one that is gone afterwards.
 """

@@ -1,4 +1,4 @@
-"""Starts a broker, produces and consumes live, and says how to connect. `make run` runs it.
+"""Starts a broker, produces and consumes live, and says how to connect. Run it: `.venv/bin/python examples/live.py`.
 
 It stops by itself after a few seconds; `--keep` lets it run until Ctrl-C. The data goes to the directory named
 on the command line, or to a temporary one that is gone afterwards.

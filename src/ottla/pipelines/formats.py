@@ -82,14 +82,16 @@ def opened(records: DataFrame, form: Format, *, directory: Path) -> DataFrame:
         parsed, row, problem, schema = _csv(with_origin, form)
     else:
         parsed, row, problem, schema = _avro(with_origin, form, directory)
-    for field in schema.fields:
-        if not field.nullable:
-            missing = problem.isNull() & row.getField(field.name).isNull()
-            problem = F.when(missing, F.lit(f"{field.name} is missing or null")).otherwise(problem)
+    missing = [
+        F.when(row.getField(field.name).isNull(), F.lit(f"{field.name} is missing or null"))
+        for field in schema.fields
+        if not field.nullable
+    ]
     return parsed.select(
         *(row.getField(field.name).alias(field.name) for field in schema.fields),
         *with_origin.columns,
-        problem.alias(PROBLEM),
+        # Asked by several checks, and as large as the schema is long.
+        evaluated_once(F.coalesce(problem, *missing)).alias(PROBLEM),
     )
 
 
