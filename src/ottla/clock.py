@@ -8,6 +8,11 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
+UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 7 * 86_400_000}
+"""How people write spans of time: `10m`."""
+EPOCH_MS_MIN = 10**12
+"""From here on a plain number that people write is a time in milliseconds (after September 2001)."""
+
 
 class Clock(Protocol):
     """Where a part that needs the time gets it from."""

@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.spark.conftest import (
-    SPARK_FIXTURES,
-    UNCLOSED,
     _no_query_is_left_behind,
     broker,
     kafka_broker,
+    mark_spark_tests,
     ottla_broker_process,
     own_ottla,
     spark,
@@ -33,9 +32,4 @@ __all__ = [
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test that starts a Spark is slow, and not to blame for what Spark leaves open."""
-    here = Path(__file__).parent
-    for item in items:
-        if here in item.path.parents and SPARK_FIXTURES & set(getattr(item, "fixturenames", ())):
-            item.add_marker(pytest.mark.slow)
-            item.add_marker(pytest.mark.filterwarnings(UNCLOSED))
+    mark_spark_tests(items, Path(__file__).parent)

@@ -40,12 +40,13 @@ SPARK_FIXTURES = {"spark", "spark_java"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    mark_spark_tests(items, Path(__file__).parent)
+
+
+def mark_spark_tests(items: list[pytest.Item], here: Path) -> None:
     """A test that starts a Spark is slow, and not to blame for what Spark leaves open."""
-    here = Path(__file__).parent
     for item in items:
-        if here not in item.path.parents:
-            continue
-        if SPARK_FIXTURES & set(getattr(item, "fixturenames", ())):
+        if here in item.path.parents and SPARK_FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.slow)
             item.add_marker(pytest.mark.filterwarnings(UNCLOSED))
 

@@ -6,10 +6,8 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-EPOCH_MS_MIN = 10**12
-"""A plain number from here on is a time (after September 2001); below it is an offset."""
+from ottla.clock import EPOCH_MS_MIN, UNITS_MS
 
-_UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 7 * 86_400_000}
 _AGO = re.compile(r"-([0-9]{1,15})(ms|s|m|h|d|w)")
 _DURATION = re.compile(r"([0-9]{1,9})(ms|s|m|h|d|w)")
 _NUMBER = re.compile(r"[0-9]{1,18}")
@@ -55,7 +53,7 @@ def parse_moment(text: str, *, now_ms: int) -> Moment:
     if text in ("beginning", "end"):
         return Beginning() if text == "beginning" else End()
     if found := _AGO.fullmatch(text):
-        return AtTime(max(0, now_ms - int(found[1]) * _UNIT_MS[found[2]]))
+        return AtTime(max(0, now_ms - int(found[1]) * UNITS_MS[found[2]]))
     if found := _LAST.fullmatch(text):
         return Last(int(found[1]))
     if _NUMBER.fullmatch(text):
@@ -70,8 +68,8 @@ def parse_duration_ms(text: str) -> int:
     """How long `10m` is; ValueError, with what can be written, when it is no time."""
     found = _DURATION.fullmatch(text)
     if found is None:
-        raise ValueError(f"{text!r} is no length of time; write a number and one of {', '.join(_UNIT_MS)} (10m)")
-    return int(found[1]) * _UNIT_MS[found[2]]
+        raise ValueError(f"{text!r} is no length of time; write a number and one of {', '.join(UNITS_MS)} (10m)")
+    return int(found[1]) * UNITS_MS[found[2]]
 
 
 def _iso_ms(text: str) -> int:

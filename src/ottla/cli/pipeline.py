@@ -137,7 +137,7 @@ def run(
         from ottla.pipelines.runner import opened
 
         pipeline = _loaded(file)
-        view = _view(pipeline)
+        view = view_of(f"pipeline {pipeline.name}")
         runner = stack.enter_context(
             opened(
                 pipeline,
@@ -256,14 +256,15 @@ def _refuse_both(master: str | None, remote: str | None) -> None:
         raise CommandFailed("give --master or --remote, not both", MISUSED)
 
 
-def _view(pipeline: Pipeline) -> View:
+def view_of(title: str) -> View:
+    """What shows a run: a table that is kept up to date on a terminal, lines elsewhere."""
     from ottla.pipelines.display import Lines, LiveTable
 
     if not sys.stdout.isatty():
         return Lines(lambda line: write_lines([line]), SystemClock())
     from rich.console import Console
 
-    return LiveTable(f"pipeline {pipeline.name}", Console())
+    return LiveTable(title, Console())
 
 
 @contextmanager

@@ -15,7 +15,7 @@ import typer
 from ottla.cli.connection import DEFAULT_BOOTSTRAP, Bootstrap, Isolation, connected
 from ottla.cli.failures import FAILED, MISUSED, CommandFailed, explained, tell
 from ottla.cli.output import AsJson, write_json, write_lines
-from ottla.cli.transfer import STEP_RECORDS, Conf, Master, Remote, StepRecords, bar_of, spark_session
+from ottla.cli.transfer import STEP_RECORDS, Conf, Master, Remote, StepRecords, WhichRecords, bar_of, spark_session
 from ottla.errors import OttlaError
 
 if TYPE_CHECKING:
@@ -71,9 +71,7 @@ def repartition(
     lag_max: Annotated[
         int, typer.Option("--lag", min=0, metavar="N", help="Stop when no more than this is missing.")
     ] = LAG_MAX,
-    isolation: Annotated[
-        Isolation, typer.Option("--isolation", help="Whether records of transactions that failed are left out.")
-    ] = Isolation.READ_COMMITTED,
+    isolation: WhichRecords = Isolation.READ_COMMITTED,
     step_records: StepRecords = STEP_RECORDS,
     master: Master = None,
     remote: Remote = None,

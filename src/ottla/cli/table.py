@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
@@ -16,11 +15,10 @@ import typer
 from ottla.cli.connection import DEFAULT_BOOTSTRAP, Bootstrap, connected
 from ottla.cli.failures import FAILED, MISUSED, CommandFailed, tell
 from ottla.cli.output import AsJson, write_json, write_lines, write_table
+from ottla.cli.pipeline import view_of
 from ottla.cli.progress import progress
-from ottla.clock import SystemClock
 
 if TYPE_CHECKING:
-    from ottla.pipelines.display import View
     from ottla.pipelines.run_loop import Outcome, Runner
     from ottla.pipelines.spec import Pipeline
     from ottla.pipelines.tables.commits import Commit, State
@@ -181,7 +179,7 @@ def _columns(text: str | None) -> tuple[str, ...]:
 def _run(pipeline: Pipeline, *, bootstrap: str, master: str | None, is_once: bool) -> Outcome:
     from ottla.pipelines.runner import opened
 
-    view = _view(pipeline)
+    view = view_of(pipeline.name)
     with ExitStack() as stack:
         runner = stack.enter_context(
             opened(pipeline, bootstrap=bootstrap, master=master, once=is_once, on_progress=view.update)
@@ -190,16 +188,6 @@ def _run(pipeline: Pipeline, *, bootstrap: str, master: str | None, is_once: boo
         stack.enter_context(_stopping(runner))
         stack.enter_context(view)
         return runner.run()
-
-
-def _view(pipeline: Pipeline) -> View:
-    from ottla.pipelines.display import Lines, LiveTable
-
-    if not sys.stdout.isatty():
-        return Lines(lambda line: write_lines([line]), SystemClock())
-    from rich.console import Console
-
-    return LiveTable(pipeline.name, Console())
 
 
 @contextmanager

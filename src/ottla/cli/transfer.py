@@ -64,6 +64,9 @@ Remote = Annotated[str | None, typer.Option("--remote", metavar="URL", help="A s
 Conf = Annotated[
     list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark's; repeatable.")
 ]
+WhichRecords = Annotated[
+    Isolation, typer.Option("--isolation", help="Whether records of transactions that failed are left out.")
+]
 StepRecords = Annotated[
     int, typer.Option("--step-records", min=1, metavar="N", help="Records at a time; what is done of them counts.")
 ]
@@ -88,9 +91,7 @@ def export(
     ] = "end",
     file_format: Annotated[FileFormat, typer.Option("--format", help="What files to write.")] = FileFormat.PARQUET,
     compression: Annotated[str, typer.Option("--compression", help="Of the files: zstd, snappy, gzip, none.")] = "zstd",
-    isolation: Annotated[
-        Isolation, typer.Option("--isolation", help="Whether records of transactions that failed are left out.")
-    ] = Isolation.READ_COMMITTED,
+    isolation: WhichRecords = Isolation.READ_COMMITTED,
     step_records: StepRecords = STEP_RECORDS,
     master: Master = None,
     remote: Remote = None,

@@ -17,11 +17,10 @@ from uuid import UUID
 from ottla.client.errors import InvalidSetting
 from ottla.client.settings import INT32_MAX, Isolation, check_isolation
 from ottla.client.values import TopicPartition
+from ottla.clock import EPOCH_MS_MIN, UNITS_MS
 from ottla.errors import OttlaError
 
 INT64_MAX = 2**63 - 1
-EPOCH_MS_MIN = 10**12
-"""A plain number from here on is a time in milliseconds (after September 2001)."""
 PINS = "@"
 """Beside the topics in the JSON, and no name of one: what else is known of them."""
 
@@ -154,7 +153,6 @@ def moment_of(as_of: AsOf, *, isolation: Isolation | None = None) -> Moment:
             return Snapshot.from_offsets(as_of, isolation=isolation)
 
 
-_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 7 * 86_400_000}
 _LONG_UNITS = {
     **dict.fromkeys(("millisecond", "milliseconds"), "ms"),
     **dict.fromkeys(("sec", "second", "seconds"), "s"),
@@ -175,7 +173,7 @@ def parse_as_of(text: str, *, isolation: Isolation = "read_uncommitted") -> Mome
     if text.startswith("{"):
         return Snapshot.from_json(text, isolation=isolation)
     if found := _AGO.fullmatch(text.lower()):
-        unit_ms = _UNITS_MS.get(_LONG_UNITS.get(found[2], found[2]))
+        unit_ms = UNITS_MS.get(_LONG_UNITS.get(found[2], found[2]))
         if unit_ms is not None:
             return Ago(int(found[1]) * unit_ms)
     number = text.removeprefix("time:")

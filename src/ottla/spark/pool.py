@@ -109,7 +109,7 @@ class Pool:
         try:
             link = self._of(connection).idle.pop()
         except IndexError:
-            link = _new_link(connection)
+            link = new_link(connection)
         try:
             yield link
         except GeneratorExit:
@@ -145,7 +145,8 @@ class Pool:
         kept.close()
 
 
-def _new_link(connection: Connection) -> Link:
+def new_link(connection: Connection) -> Link:
+    """Connections that are nobody else's; nothing is sent before it is needed."""
     transport = BlockingTransport(connection.client)
     cluster = Cluster(transport, connection.bootstrap, settings=connection.client, ticks=MonotonicClock())
     return Link(cluster, transport)

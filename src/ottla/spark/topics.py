@@ -10,13 +10,12 @@ import itertools
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
-from ottla.client.blocking_transport import BlockingTransport
 from ottla.client.cluster import Cluster
 from ottla.client.errors import PartitionNotFound, TopicNotFound
 from ottla.client.errors_by_code import code_of, error_for
 from ottla.client.offsets import OffsetFound, ask_once, list_offsets
 from ottla.client.settings import check_isolation
-from ottla.client.transport import MonotonicClock, run_now
+from ottla.client.transport import run_now
 from ottla.client.values import OffsetSpec, TopicPartition
 from ottla.clock import Clock, SystemClock
 from ottla.error_codes import ErrorCode
@@ -39,7 +38,8 @@ from ottla.spark.offsets import (
     listed,
     names,
 )
-from ottla.spark.options import Assigned, Connection, Pattern, ReadOptions, Subscribed
+from ottla.spark.options import Assigned, Pattern, ReadOptions, Subscribed
+from ottla.spark.pool import new_link
 from ottla.spark.topic_patterns import matching, topic_expression
 
 T = TypeVar("T")
@@ -297,13 +297,7 @@ class PartitionWatch:
 
 def watch(options: ReadOptions) -> PartitionWatch:
     """A watch with connections of its own."""
-    return PartitionWatch(cluster_of(options.connection), options, clock=SystemClock())
-
-
-def cluster_of(connection: Connection) -> Cluster:
-    """The cluster behind a connection; nothing is sent before it is needed."""
-    transport = BlockingTransport(connection.client)
-    return Cluster(transport, connection.bootstrap, settings=connection.client, ticks=MonotonicClock())
+    return PartitionWatch(new_link(options.connection).cluster, options, clock=SystemClock())
 
 
 def _note(problem: InvalidOption, unfit: list[InvalidOption] | None) -> None:
