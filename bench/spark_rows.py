@@ -15,6 +15,7 @@ from bench.turns import SPREAD_MAX
 Unit = Literal["records/s", "ms"]
 TURNS_MIN = 3
 """Fewer have no spread that would say anything, and one has none at all."""
+ATTEMPTS_MAX = 3
 _Turn = TypeVar("_Turn")
 
 
@@ -93,6 +94,15 @@ def in_turns(
     return {side: tuple(turns) for side, turns in taken.items()}
 
 
+def measured(what: str, unit: Unit, sides: Mapping[str, Callable[[], Turn]], *, rounds: int) -> list[Row]:
+    """The row of each side. Where one is not known, all are measured again: a neighbour may have been busy."""
+    for _ in range(ATTEMPTS_MAX):
+        rows = [Row(what, side, unit, turns) for side, turns in in_turns(sides, rounds=rounds).items()]
+        if rounds < TURNS_MIN or all(row.is_known for row in rows):
+            break
+    return rows
+
+
 def quicker(ours: Row, peer: Row, *, times_min: float) -> Judgement:
     """We should be so many times as quick as the peer."""
     times = ours.median / peer.median if ours.unit == "records/s" else peer.median / ours.median
@@ -116,12 +126,14 @@ def cheaper(ours: Row, peer: Row, *, share_max: float) -> Judgement:
 
 
 def within(ours: Row, *, limit_ms: float) -> Judgement:
-    """We should stay below a time."""
+    """We should stay below a time: in every turn, so that it is known however far the turns are apart."""
+    slowest = max(turn.figure for turn in ours.turns)
+    is_met = slowest < limit_ms
     return Judgement(
         f"{ours.what}: {ours.side}",
-        f"{ours.median:.0f} ms",
+        f"{ours.median:.0f} ms, at most {slowest:.0f} ms",
         f"below {limit_ms:.0f} ms",
-        _verdict(ours.median < limit_ms, is_known=ours.is_known),
+        _verdict(is_met, is_known=len(ours.turns) >= TURNS_MIN and (is_met or ours.is_known)),
     )
 
 

@@ -12,7 +12,7 @@ from functools import partial
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as f
 
-from bench.spark_rows import Judgement, Turn, cheaper, in_turns, quicker
+from bench.spark_rows import Judgement, Turn, cheaper, measured, quicker
 from bench.spark_rows import Row as Measured
 from bench.spark_stage import KEY_BYTES, KEYS, VALUE_BYTES, Side, Stage
 
@@ -70,9 +70,9 @@ def sources(stage: Stage, *, records: int, rounds: int) -> list[Measured]:
     rows = []
     for what, work in WORKS.items():
         turns = {side.name: partial(_read, stage, side, topic, work, records=records) for side in READERS}
-        rows += _rows(what, in_turns(turns, rounds=rounds))
+        rows += measured(what, "records/s", turns, rounds=rounds)
     streams = {side.name: partial(_read_stream, stage, side, topic, records=records) for side in READERS}
-    rows += _rows(STREAM, in_turns(streams, rounds=rounds))
+    rows += measured(STREAM, "records/s", streams, rounds=rounds)
     stage.client.admin().delete_topic(topic)
     return rows
 
@@ -87,7 +87,7 @@ def sinks(stage: Stage, *, records: int, rounds: int) -> list[Measured]:
     table = stage.spark.range(0, records, 1, PARTITIONS).select(key, value).cache()
     table.count()
     turns = {side.name: partial(_write, stage, side, table, records=records) for side in WRITERS}
-    rows = _rows(SINK, in_turns(turns, rounds=rounds))
+    rows = measured(SINK, "records/s", turns, rounds=rounds)
     table.unpersist()
     return rows
 
@@ -110,10 +110,6 @@ def judgements(rows: list[Measured]) -> list[Judgement]:
         cheaper(at_least_once, peer, share_max=BROKER_SHARE),
     ]
     return judged
-
-
-def _rows(what: str, taken: dict[str, tuple[Turn, ...]]) -> list[Measured]:
-    return [Measured(what, side, "records/s", turns) for side, turns in taken.items()]
 
 
 def _sums(frame: DataFrame) -> Row:

@@ -8,7 +8,7 @@ from functools import partial
 
 from bench.spark_bars import LABEL_WIDTH, svg
 from bench.spark_page import Findings, table
-from bench.spark_rows import Row, Turn, Unit, cheaper, in_turns, quicker, spread, within
+from bench.spark_rows import Row, Turn, Unit, cheaper, in_turns, measured, quicker, spread, within
 
 
 def _row(*figures: float, unit: Unit = "records/s", side: str = "ottla", broker_cpu_s: float = 1.0) -> Row:
@@ -62,6 +62,35 @@ def test_the_share_of_the_brokers_computing_is_judged_by_its_own_spread() -> Non
 def test_a_time_at_the_limit_is_too_long() -> None:
     assert within(_row(250, 250, 250, unit="ms"), limit_ms=250).verdict == "NOT MET"
     assert within(_row(249, 249, 249, unit="ms"), limit_ms=250).verdict == "met"
+
+
+def test_a_time_that_is_short_in_every_turn_is_known_to_be_short_however_far_the_turns_are_apart() -> None:
+    judged = within(_row(20, 40, 240, unit="ms"), limit_ms=250)
+
+    assert (judged.measured, judged.verdict) == ("40 ms, at most 240 ms", "met")
+
+
+def test_a_time_that_is_too_long_in_one_turn_of_many_is_not_known() -> None:
+    assert within(_row(20, 40, 260, unit="ms"), limit_ms=250).verdict == "not known yet"
+    assert within(_row(240, 250, 260, unit="ms"), limit_ms=250).verdict == "NOT MET"
+
+
+def test_all_sides_of_a_row_are_measured_again_when_one_is_not_known() -> None:
+    figures = {"a": iter([1, 10, 20, 30, 1, 10, 10, 10]), "b": iter([1, 5, 5, 5, 1, 6, 6, 6])}
+    sides = {side: lambda given=given: Turn(next(given), 1.0, 1.0) for side, given in figures.items()}
+
+    rows = measured("work", "ms", sides, rounds=3)
+
+    assert [(row.side, row.median) for row in rows] == [("a", 10), ("b", 6)]
+
+
+def test_a_row_that_stays_unknown_is_measured_no_more_than_three_times() -> None:
+    count = iter(range(1, 100))
+
+    rows = measured("work", "ms", {"a": lambda: Turn(next(count) ** 3, 1.0, 1.0)}, rounds=3)
+
+    assert next(count) == 13
+    assert not rows[0].is_known
 
 
 def test_the_page_names_every_side_and_every_verdict() -> None:
