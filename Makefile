@@ -1,7 +1,7 @@
 # `make` alone lists the targets. Each one sets up what it needs, once.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run check test test-long bench fuzz lock clean
+.PHONY: help setup run check test test-long bench bench-peers fuzz lock clean
 SHELL := /bin/sh
 MAKEFLAGS += --no-print-directory
 
@@ -16,7 +16,7 @@ JOBS ?= 2
 ARGS ?=
 
 help: ## List the targets (the default)
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
 
 setup: ## Make .venv, install the locked packages, build the kernel, see to Java and Maven
 	@sh scripts/setup.sh dev
@@ -50,6 +50,11 @@ test-long: ## Every test at full counts; writes docs/test-long.md
 bench: ## Ratios against other programs, in one run (ARGS=--write stores them in docs/benchmarks)
 	@sh scripts/setup.sh dev
 	@$(python) -m bench $(ARGS)
+
+bench-peers: ## Beside Apache Kafka and others, in turns, an hour and a half (ARGS=--quick, ARGS='--only raw --write')
+	@sh scripts/setup.sh dev
+	@sh scripts/peers.sh
+	@$(python) -m bench.peers $(ARGS)
 
 fuzz: ## Coverage-guided fuzzing of the decoders, RUNS cases each (default 200000)
 	@sh scripts/setup.sh fuzz

@@ -4,6 +4,7 @@ python -m bench                 everything: two minutes, and a quarter of an hou
 python -m bench codec append    only these parts
 python -m bench spark           only Spark, which has a page of its own; `--quick` tries it out
 python -m bench --write         also writes docs/benchmarks/foundation.md and docs/benchmarks/spark.md
+python -m bench guard           a minute: whether the main paths still work, and are not far slower than they were
 """
 
 from __future__ import annotations
@@ -34,6 +35,11 @@ PEERS = ("kio", "kafka-python", "aiokafka", "pyarrow", "msgspec", "fastcrc", "co
 
 def main() -> int:
     """Measure what was asked for, print the page, and store it if told to."""
+    if sys.argv[1:2] == ["guard"]:
+        # Here, so that what it starts is not loaded for the others.
+        from bench import guard
+
+        return guard.main(sys.argv[2:])
     parser = argparse.ArgumentParser(prog="python -m bench", description="Ours against others, in turns.")
     parts = [*PARTS, "append", *RUNNING, SPARK]
     parser.add_argument("parts", nargs="*", choices=[*parts, []], help="which parts; all when left out")

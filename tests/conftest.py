@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from tests.peers import kafka
+from tests.peers import kafka, spark_start
 from tests.report import Report, collect
 
 _DIRECTORY = pytest.StashKey[Path]()
@@ -32,6 +32,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # Started in the background by a shell: servers and commands would inherit it, and no test could interrupt them.
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.environ.setdefault(spark_start.VARIABLE, spark_start.options(spark_start.archive(os.environ)))
     given = getattr(config, "workerinput", {}).get("report_directory")
     if given is None:
         config.stash[_OWNED] = tempfile.TemporaryDirectory(prefix="ottla-report-")

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import signal
 import sys
 import threading
@@ -194,7 +195,8 @@ def _write(report: Report) -> None:
 
 
 def _watch_input(stop: threading.Event) -> None:
-    while sys.stdin.buffer.read(4_096):
+    # Not by way of sys.stdin, whose lock would be held when the interpreter ends.
+    while os.read(sys.stdin.fileno(), 4_096):
         pass
     stop.set()
 

@@ -6,8 +6,7 @@ import threading
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from ottla.pipelines.graph import graph
-from ottla.pipelines.queries import planned
+from ottla.pipelines.queries import checkpoints_of
 from ottla.pipelines.reading import load
 from ottla.pipelines.runner import Outcome, Runner, opened
 
@@ -28,9 +27,7 @@ class PipelineRun:
 
     def __init__(self, file: Path, *, bootstrap: str) -> None:
         self._pipeline = load(file)
-        plans = planned(self._pipeline, graph(self._pipeline))
-        self.queries = frozenset(plan.name for plan in plans)
-        self.checkpoints = Path(plans[0].checkpoint).parent
+        self.checkpoints = Path(checkpoints_of(self._pipeline))
         self.ended = threading.Event()
         self._bootstrap = bootstrap
         self._runner: Runner | None = None
@@ -38,6 +35,11 @@ class PipelineRun:
         self._error: BaseException | None = None
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run, name="pipeline", daemon=True)
+
+    @property
+    def queries(self) -> frozenset[str]:
+        """The queries of the pipeline; none as long as they are not known."""
+        return frozenset(() if self._runner is None else self._runner.progress())
 
     def start(self) -> None:
         """Begin; Spark takes its time to start."""

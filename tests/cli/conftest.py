@@ -13,7 +13,9 @@ from tests.cli.server_process import ServerProcess, serving
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """One server for all tests that only use topics of their own."""
-    with serving(tmp_path_factory.mktemp("server")) as process:
+    # Whoever is alone in a group need not wait for others.
+    alone = {"OTTLA_GROUP_INITIAL_REBALANCE_DELAY_MS": "0"}
+    with serving(tmp_path_factory.mktemp("server"), variables=alone) as process:
         yield process
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,8 +10,8 @@ from typing import Any
 
 import pytest
 
-import ottla
 from ottla.client.blocking.client import Client, in_process
+from ottla.client.blocking.processing import Processor
 from ottla.client.errors import InvalidSetting, ProducerFenced
 from ottla.client.transport import Reply
 from ottla.client.values import NewRecord, OffsetSpec, RecordPosition, TopicPartition
@@ -23,15 +22,17 @@ from ottla.protocol.messages.produce import PartitionProduceResponse, ProduceRes
 from ottla.protocol.schema import Message
 from tests.client.lossy_broker import LossyBroker, lossy, lost
 
-IDLE_MS = 1_500
-"""How long a loop of these tests waits for more: longer than anything here takes to settle."""
 WAIT_SECONDS = 60
+IDLE_MS = WAIT_SECONDS * 1_000
+"""A loop is stopped when all is done; on a busy machine nothing shorter says that nothing more will come."""
+LOOK_SECONDS = 0.02
+PARTITIONS = 2
 
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[tuple[LossyBroker, Client]]:
     with lossy(tmp_path / "data") as (broker, client):
-        client.admin().create_topic("in", partitions=2)
+        client.admin().create_topic("in", partitions=PARTITIONS)
         client.admin().create_topic("out", partitions=1)
         yield broker, client
 
@@ -78,6 +79,21 @@ def copy(client: Client, expected: int, **settings: Any) -> int:
             if len(seen) >= expected:
                 work.stop()
     return given
+
+
+def stopping_when_done(client: Client, *works: Processor) -> threading.Thread:
+    """Stops the loops when the group has read and committed everything; to be joined after them."""
+
+    def watch() -> None:
+        never = threading.Event()
+        while sum(each.lag == 0 for each in client.admin().group_lag("g").values()) < PARTITIONS:
+            never.wait(LOOK_SECONDS)
+        for work in works:
+            work.stop()
+
+    watching = threading.Thread(target=watch, daemon=True)
+    watching.start()
+    return watching
 
 
 def in_order(values: list[bytes], partition: int) -> list[int]:
@@ -165,7 +181,7 @@ def test_a_loop_that_is_stopped_keeps_its_last_turn(client: Client) -> None:
 def test_records_may_be_read_without_sending_anything(client: Client) -> None:
     fill(client, 20)
     read = 0
-    with client.process(pattern="in|never", group="g", idle_ms=10 * IDLE_MS) as work:
+    with client.process(pattern="in|never", group="g", idle_ms=IDLE_MS) as work:
         for records in work:
             read += len(records)
             if read == 20:
@@ -179,11 +195,16 @@ def test_two_loops_share_the_work_and_nothing_is_copied_twice(client: Client) ->
     fill(client, 600)
     both = threading.Barrier(2)
     failures: list[BaseException] = []
+    works: list[Processor] = [
+        client.process(
+            "in", group="g", idle_ms=IDLE_MS, consumer={"records_max": 7}, transactional_id=f"copier-{number}"
+        )
+        for number in range(2)
+    ]
 
     def run(number: int) -> None:
         try:
-            chosen: Any = {"consumer": {"records_max": 7}, "transactional_id": f"copier-{number}"}
-            with client.process("in", group="g", idle_ms=IDLE_MS, **chosen) as work:
+            with works[number] as work:
                 for turn, records in enumerate(work):
                     for record in records:
                         work.send("out", record.value)
@@ -196,8 +217,10 @@ def test_two_loops_share_the_work_and_nothing_is_copied_twice(client: Client) ->
     first = threading.Thread(target=run, args=(0,))
     first.start()
     both.wait(WAIT_SECONDS)
+    watching = stopping_when_done(client, *works)
     run(1)
     first.join(WAIT_SECONDS)
+    watching.join(WAIT_SECONDS)
 
     assert failures == []
     assert sorted(written(client), key=int) == [b"%d" % number for number in range(600)]
@@ -209,6 +232,7 @@ def test_a_member_that_was_away_too_long_does_its_records_again(client: Client, 
     turns = 0
     settings = {"protocol": protocol, "poll_interval_max_ms": 800, "records_max": 20}
     with client.process("in", group="g", idle_ms=IDLE_MS, consumer=settings) as work:
+        stopping_when_done(client, work)
         for records in work:
             for record in records:
                 work.send("out", record.value)
@@ -353,6 +377,7 @@ def test_a_turn_that_took_too_long_is_done_again(client: Client, caplog: pytest.
     turns = 0
     chosen: Any = {"consumer": {"records_max": 20}, "producer": {"transaction_timeout_ms": 400}}
     with client.process("in", group="g", transactional_id="copier", idle_ms=IDLE_MS, **chosen) as work:
+        stopping_when_done(client, work)
         for turns, records in enumerate(work, 1):
             for record in records:
                 work.send("out", record.value)
@@ -412,56 +437,3 @@ def test_what_makes_it_exactly_once_cannot_be_chosen(client: Client, consumer: d
 def test_the_transactional_id_has_one_place(client: Client) -> None:
     with pytest.raises(InvalidSetting, match="a place of its own"):
         client.process("in", group="g", producer={"transactional_id": "x"})
-
-
-def test_the_async_loop_does_a_turn_that_took_too_long_again(tmp_path: Path) -> None:
-    async def main() -> list[bytes | None]:
-        async with ottla.open_async(tmp_path / "data") as client:
-            admin = client.admin()
-            await admin.create_topic("in", partitions=1)
-            await admin.create_topic("out", partitions=1)
-            async with client.producer() as producer:
-                await producer.send_batch("in", [b"%d" % number for number in range(20)])
-            chosen: Any = {"transactional_id": "copier", "producer": {"transaction_timeout_ms": 400}}
-            turns = 0
-            async with client.process("in", group="g", idle_ms=IDLE_MS, **chosen) as work:
-                async for records in work:
-                    turns += 1
-                    for record in records:
-                        await work.send("out", record.value)
-                    if turns == 1:
-                        await work.producer.flush()
-                        while (found := await admin.describe_transaction("copier")) and found.state != "CompleteAbort":
-                            continue
-            assert turns > 1
-            async with client.consumer(isolation="read_committed") as consumer:
-                await consumer.assign([("out", 0)])
-                return [record.value async for record in consumer.records(idle_ms=300)]
-
-    assert asyncio.run(main()) == [b"%d" % number for number in range(20)]
-
-
-def test_the_async_loop_copies_too(tmp_path: Path) -> None:
-    async def main() -> list[bytes | None]:
-        async with ottla.open_async(tmp_path / "data") as client:
-            admin = client.admin()
-            await admin.create_topic("in", partitions=2)
-            await admin.create_topic("out", partitions=1)
-            async with client.producer() as producer:
-                await producer.send_batch("in", [b"%d" % number for number in range(50)])
-            async with client.process("in", group="g", idle_ms=IDLE_MS, consumer={"records_max": 20}) as work:
-                turns = 0
-                async for records in work:
-                    for record in records:
-                        await work.send("out", record.value)
-                    turns += 1
-                    if turns == 1:
-                        break
-                async for records in work:
-                    for record in records:
-                        await work.send("out", record.value)
-            async with client.consumer(isolation="read_committed") as consumer:
-                await consumer.assign([("out", 0)])
-                return [record.value async for record in consumer.records(idle_ms=300)]
-
-    assert sorted(asyncio.run(main()), key=lambda value: int(value or b"")) == [b"%d" % number for number in range(50)]

@@ -5,7 +5,6 @@ Knows which jars and which Java; `maven` fetches. It knows no test.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import shutil
@@ -14,7 +13,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.peers import maven as fetching
-from tests.peers import spark_connector
 from tests.peers.maven import PeerMissing as PeerMissing
 
 KAFKA_VERSION = "4.3.0"
@@ -52,7 +50,6 @@ def _java_version(binary: str) -> int:
 
 
 if __name__ == "__main__":
-    # Before the tests start, so that the wait is seen; a failure is theirs to report.
-    for bring in (jars, spark_connector.jars):
-        with contextlib.suppress(PeerMissing):
-            bring(lambda line: print(f"ottla: {line}", flush=True))
+    from tests.peers import bring
+
+    bring.main()

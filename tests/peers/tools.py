@@ -10,11 +10,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.peers import class_archive
+
 TOOL_SECONDS_MAX = 120
 STOP_SECONDS_MAX = 60
 
 # Programs that run for a second or two: start quickly, stay small.
 _SMALL = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+
+
+def archive(java: Path, jars: Path) -> Path:
+    """Where the archive of Kafka's classes is, if it has been made."""
+    return class_archive.place("kafka", java=java, jars=jars)
 
 
 class Tools:
@@ -23,9 +30,10 @@ class Tools:
     def __init__(self, java: Path, jars: Path) -> None:
         self._java = java
         self._jars = jars
+        self._classes = class_archive.options(archive(java, jars))
 
     def command(self, main: str, *arguments: str) -> list[str]:
-        return [str(self._java), *_SMALL, "-cp", f"{self._jars}/*", main, *arguments]
+        return [str(self._java), *_SMALL, *self._classes, "-cp", f"{self._jars}/*", main, *arguments]
 
     def run(self, main: str, *arguments: str, text: str = "") -> str:
         """What a program prints, complaints last, when it is given `text` to read; it must end well."""

@@ -7,10 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pyspark.errors import IllegalArgumentException
 from typer.testing import CliRunner, Result
 
 import ottla
+from ottla.cli.failures import CommandFailed
 from ottla.cli.main import app
+from ottla.cli.pipeline import problems_told
 from ottla.pipelines.progress import PROGRESS_TOPIC, QueryProgress, RunProgress, State
 from ottla.pipelines.progress_topics import make_topics, record_of
 from ottla.testing.server_thread import ServerThread
@@ -52,6 +55,13 @@ def tell(server: ServerThread, name: str, state: State, error: str | None = None
     with ottla.connect(server.bootstrap) as client, client.producer() as producer:
         make_topics(client)
         producer.send_batch(PROGRESS_TOPIC, [record_of(query), record_of(run)])
+
+
+def test_what_spark_raises_is_told_in_one_line() -> None:
+    with pytest.raises(CommandFailed) as caught, problems_told():
+        raise IllegalArgumentException("[INVALID_CONF_VALUE.X] The value 'many' is invalid. SQLSTATE: 22022\n\tat java")
+
+    assert str(caught.value) == "[INVALID_CONF_VALUE.X] The value 'many' is invalid."
 
 
 # --- check and plan -----------------------------------------------------------------------------------

@@ -1,10 +1,11 @@
-"""A pipeline of ours that Spark's own engine for pipelines runs, and those that it cannot run."""
+"""A pipeline of ours that Spark's own engine for pipelines runs, and those that it cannot run; and one without us."""
 
 from __future__ import annotations
 
 import json
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -13,6 +14,7 @@ from ottla.pipelines.errors import PipelineInvalid
 from ottla.pipelines.reading import load
 from ottla.pipelines.spec import Pipeline
 from tests.clients.server_process import running
+from tests.spark import spark_page
 from tests.spark.brokers import Broker
 from tests.spark.programs import run
 
@@ -22,13 +24,18 @@ storage: file://{directory}/storage
 libraries:
   - glob:
       include: transformations/**
+configuration:
+  spark.sql.shuffle.partitions: "2"
+  # Spark gives its Python processes ten seconds to start, and on a busy machine they need several tries.
+  spark.sql.pipelines.execution.maxConcurrentFlows: "2"
+  spark.sql.pipelines.maxFlowRetryAttempts: "10"
 """
 PIPELINES = str(Path(sys.executable).with_name("spark-pipelines"))
 PIPELINE = """\
 pipeline: shop
 sources:
   orders:
-    topic: orders
+    topic: shop
     format: json
     schema: id BIGINT, product STRING, amount DOUBLE
     bad: orders.bad
@@ -62,6 +69,7 @@ ORDERS = [
     '{"id": 2, "product": "b", "amount": -1}',
     '{"id": 3, "product": "c", "amount": 5}',
 ]
+NUMBERS = [str(n) for n in range(300)]
 
 
 def read(directory: Path, text: str) -> Pipeline:
@@ -93,30 +101,82 @@ def test_it_must_be_said_where_the_brokers_are(tmp_path: Path) -> None:
 
 def test_a_query_gets_its_frames_by_name_and_keeps_its_own_brackets() -> None:
     assert query_over(["a", "b"], "SELECT '{x}' FROM a JOIN b;\n") == (
-        "WITH a AS (SELECT * FROM {a}), b AS (SELECT * FROM {b}) SELECT * FROM (\nSELECT '{{x}}' FROM a JOIN b\n)"
+        "WITH a AS (SELECT * FROM {_ottla_a}), b AS (SELECT * FROM {_ottla_b}) "
+        "SELECT * FROM (\nSELECT '{{x}}' FROM a JOIN b\n)"
     )
 
 
-@pytest.mark.slow
-def test_sparks_own_engine_runs_a_pipeline_of_ours(spark_java: Path, tmp_path: Path) -> None:
-    (tmp_path / "transformations").mkdir()
-    (tmp_path / "spark-pipeline.yml").write_text(SPECIFICATION.format(directory=tmp_path), encoding="utf-8")
-    (tmp_path / "shop.yaml").write_text(PIPELINE, encoding="utf-8")
-    (tmp_path / "shop_steps.py").write_text(FUNCTION, encoding="utf-8")
-    with running(tmp_path / "server") as server:
+def test_a_query_without_frames_keeps_its_brackets_as_they_are() -> None:
+    assert query_over([], "SELECT '{x}' AS x; -- done") == "SELECT * FROM (\nSELECT '{x}' AS x\n)"
+
+
+def test_sinks_whose_names_are_one_to_that_engine_are_refused(tmp_path: Path) -> None:
+    pipeline = read(
+        tmp_path,
+        "pipeline: p\nsources: {a: {topic: a, format: json, schema: x INT, bad: a.bad}}\nsinks:\n"
+        "  one.two: {from: a, topic: b}\n  one-two: {from: a, topic: c}\n  a_side: {from: a, topic: d}\n",
+    )
+
+    assert [(problem.place.line, problem.what) for problem in why_not(pipeline)] == [
+        (5, "`one.two` and `one-two` are one name to Spark's own engine: one_two"),
+        (2, "`a_side` and `a.side` are one name to Spark's own engine: a_side"),
+    ]
+
+
+class Ran(NamedTuple):
+    """What one run of that engine has left behind."""
+
+    topics: dict[str, list[bytes]]
+    warehouse: Path
+
+
+@pytest.fixture(scope="module")
+def ran(spark_java: Path, tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """A project with two files: a pipeline of ours, and the one on the page for Spark users, which needs only Spark.
+
+    Each run of that engine takes half a minute to start.
+    """
+    directory = tmp_path_factory.mktemp("project")
+    (directory / "transformations").mkdir()
+    (directory / "spark-pipeline.yml").write_text(SPECIFICATION.format(directory=directory), encoding="utf-8")
+    (directory / "shop.yaml").write_text(PIPELINE, encoding="utf-8")
+    (directory / "shop_steps.py").write_text(FUNCTION, encoding="utf-8")
+    with running(directory / "server") as server:
         broker = Broker(server.address, kind="ottla", server=server)
-        declaration = DECLARATION.format(directory=str(tmp_path), bootstrap=server.address)
-        (tmp_path / "transformations" / "all.py").write_text(declaration, encoding="utf-8")
-        broker.produce("orders", ORDERS)
+        files = {
+            "shop": DECLARATION.format(directory=str(directory), bootstrap=server.address),
+            "page": spark_page.pipeline(server.address),
+        }
+        for name, text in files.items():
+            (directory / "transformations" / f"{name}.py").write_text(text, encoding="utf-8")
+        broker.produce("orders", NUMBERS)
+        broker.produce("shop", ORDERS)
         with broker.client.producer() as producer:
             for product, price in (("a", 5), ("a", 10), ("c", 1)):
                 value = json.dumps({"product": product, "price": price}).encode()
                 producer.send("products", value=value, key=product.encode())
 
-        run([PIPELINES, "run"], tmp_path, more={"PYSPARK_PYTHON": sys.executable})
+        run([PIPELINES, "run"], directory, more={"PYSPARK_PYTHON": sys.executable})
 
-        totals = sorted(json.loads(value or b"")["total"] or 0 for value in broker.values("totals"))
-        away = [broker.values(topic) for topic in ("orders.bad", "orders.negative")]
+        written = ("totals", "orders.bad", "orders.negative", "copies")
+        topics = {topic: [value or b"" for value in broker.values(topic)] for topic in written}
         broker.close()
-    assert totals == [0, 40]
-    assert away == [[ORDERS[1].encode()], [ORDERS[2].encode()]]
+    return Ran(topics, directory / "spark-warehouse")
+
+
+@pytest.mark.slow
+def test_sparks_own_engine_runs_a_pipeline_of_ours(ran: Ran) -> None:
+    assert sorted(json.loads(value)["total"] or 0 for value in ran.topics["totals"]) == [0, 40]
+    assert ran.topics["orders.bad"] == [ORDERS[1].encode()]
+    assert ran.topics["orders.negative"] == [ORDERS[2].encode()]
+
+
+@pytest.mark.slow
+def test_the_pipeline_on_the_page_fills_a_table_and_a_topic_from_a_topic(ran: Ran) -> None:
+    import pyarrow.parquet
+
+    table = pyarrow.parquet.read_table(ran.warehouse / "orders")
+    expected = sorted(number.encode() for number in NUMBERS)
+
+    assert sorted(table["value"].to_pylist()) == expected
+    assert sorted(ran.topics["copies"]) == expected

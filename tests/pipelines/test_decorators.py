@@ -179,6 +179,24 @@ def test_a_file_that_was_changed_is_read_anew(read: Reader) -> None:
     assert (list(first.sinks), list(second.sinks)) == (["b"], ["c"])
 
 
+def test_what_is_wrong_in_a_query_is_told_with_its_own_line(read: Reader) -> None:
+    query = 'pipeline.sql(\n    "c",\n    """\n    SELECT *\n    FROM nowhere\n    """,\n)\n'
+    by_name = "pipeline.sql(\n    'd',\n    query='SELECT * FROM missing',\n)\n"
+
+    assert [
+        line.partition(":")[2].partition(":")[0] for line in read.refused(HEAD + SOURCE + SINK + query + by_name)
+    ] == [
+        "9",
+        "14",
+    ]
+
+
+def test_annotations_are_what_the_file_says_and_not_texts(read: Reader) -> None:
+    read(f"{HEAD}{SOURCE}{SINK}def doubled(number: int) -> float:\n    return number * 2.0\n")
+
+    assert sys.modules["shop_pipeline"].doubled.__annotations__ == {"number": int, "return": float}
+
+
 MISTAKES = {
     "from ottla.pipelines import decorators as op\n": [
         'shop_pipeline.py:1: no pipeline is declared here. Write one `pipeline = op.pipeline("some-name")` at the top '
@@ -234,7 +252,7 @@ def test_a_file_that_fails_leaves_no_module_behind(read: Reader) -> None:
     assert "shop_pipeline" not in sys.modules
 
 
-@pytest.mark.parametrize("name", ["my-orders.py", "json.py"])
+@pytest.mark.parametrize("name", ["my-orders.py", "json.py", "yaml.py", "pyspark.py", "ottla.py"])
 def test_a_file_that_cannot_be_a_module_is_refused(read: Reader, name: str) -> None:
     assert "cannot be loaded as a module" in read.refused(f"{HEAD}{SOURCE}{SINK}", name)[0]
 

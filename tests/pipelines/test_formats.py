@@ -35,12 +35,12 @@ def records(spark: SparkSession, values: list[bytes | None]) -> DataFrame:
 
 def rows_of(spark: SparkSession, values: list[bytes | None], form: Format, directory: Path = Path()) -> list[Row]:
     frame = formats.opened(records(spark, values), form, directory=directory)
-    return frame.orderBy("__offset").collect()
+    return frame.orderBy("__ottla_offset").collect()
 
 
 def problems(spark: SparkSession, values: list[bytes | None], form: Format) -> dict[bytes | None, str | None]:
     found = rows_of(spark, values, form)
-    return {value: row["__problem"] for value, row in zip(values, found, strict=True)}
+    return {value: row["__ottla_problem"] for value, row in zip(values, found, strict=True)}
 
 
 # --- JSON ---------------------------------------------------------------------------------------------
@@ -63,6 +63,9 @@ BAD_JSON: dict[bytes | None, str] = {
     b'{"n":{"x":"q"}}': NOT_JSON,
     b'{"n":[]}': NOT_JSON,
     b'{"l":[1,"q"]}': NOT_JSON,
+    b'{"d":NaN}': NOT_JSON,
+    b'{"d":"NaN"}': NOT_JSON,
+    b'{"d":-Infinity}': NOT_JSON,
     b'{"a":1': NOT_JSON,
     b'{"a":1,}': NOT_JSON,
     b"{'a':1}": NOT_JSON,
@@ -74,6 +77,14 @@ BAD_JSON: dict[bytes | None, str] = {
     b'{"a":1}}': NOT_JSON,
     b'{"a":1}]}': NOT_JSON,
     b'{"a":1}]} junk': NOT_JSON,
+    b'{"a":1}\n{"a":2}\n': NOT_JSON,
+    b'{"a":1},"b":{}': NOT_JSON,
+    b'{"n":{}}}': NOT_JSON,
+    b'{"n":{}}{}': NOT_JSON,
+    b'{"n":{}}] [{}': NOT_JSON,
+    b'{"n":{}},{"ottla: the end":1}] {}': NOT_JSON,
+    b'[{"n":{}}]': NOT_JSON,
+    b'[{"n":{}},{}': NOT_JSON,
     b'\xff{"a":1}': "the value is not UTF-8",
     b'{"b":"\xff"}': "the value is not UTF-8",
 }
@@ -90,18 +101,29 @@ def test_objects_of_the_schema_are_read_and_what_they_lack_is_null(spark: SparkS
         b'{"a": null}',
     ]
     found = rows_of(spark, values, Json(SCHEMA))
-    assert [row["__problem"] for row in found] == [None, None, None]
+    assert [row["__ottla_problem"] for row in found] == [None, None, None]
     first = found[0].asDict(recursive=True)
     assert {name: first[name] for name in "abdnl"} == {"a": 1, "b": "x", "d": 2.0, "n": {"x": 3}, "l": [4, None]}
     assert first["t"] == datetime.datetime(2023, 12, 31, 22, 0, 0, 123456)
     assert [row["a"] for row in found[1:]] == [None, None]
 
 
+def test_objects_with_braces_anywhere_inside_are_whole(spark: SparkSession) -> None:
+    values: list[bytes | None] = [
+        b'{"b":"}"}',
+        b'{"b":"{"} \r\n\t',
+        b'{"n":{"x":1},"b":"}{"}',
+        b'{"other":[{"deep":{}}],"b":"\xc3\xa4"}',
+        b'{"b":"\xe2\x82\xac"}',
+    ]
+    assert [row["__ottla_problem"] for row in rows_of(spark, values, Json(SCHEMA))] == [None] * len(values)
+
+
 def test_a_parsed_record_knows_where_it_comes_from(spark: SparkSession) -> None:
     (row,) = rows_of(spark, [b"{}"], Json("a INT"))
     assert (row["_key"], row["_topic"], row["_partition"], row["_offset"]) == (b"k", "t", 3, 0)
     assert row["_timestamp"] == datetime.datetime(2026, 1, 2)
-    assert row["__value"] == b"{}"
+    assert row["__ottla_value"] == b"{}"
 
 
 def test_a_column_that_may_not_be_null_makes_records_without_it_bad(spark: SparkSession) -> None:
@@ -111,9 +133,9 @@ def test_a_column_that_may_not_be_null_makes_records_without_it_bad(spark: Spark
 
 def test_a_value_is_parsed_once_however_often_its_columns_are_used(spark: SparkSession) -> None:
     frame = formats.opened(records(spark, [b"{}"]), Json("a INT, b STRING"), directory=Path())
-    used = frame.where("__problem IS NULL").where("a > 1 AND b <> 'x'").selectExpr("a + 1", "upper(b)")
+    used = frame.where("__ottla_problem IS NULL").where("a > 1 AND b <> 'x'").selectExpr("a + 1", "upper(b)")
     plan = used._jdf.queryExecution().executedPlan().toString()
-    assert plan.count("from_json") == 1
+    assert plan.count("from_json(StructField(a,") == 1
 
 
 # --- CSV ----------------------------------------------------------------------------------------------
@@ -152,7 +174,7 @@ def test_raw_records_are_never_bad_and_keep_sparks_columns(spark: SparkSession) 
     frame = formats.opened(records(spark, [None, b"\xff"]), Raw(), directory=Path())
     public = [name.strip("`") for name in formats.public_columns(frame)]
     assert public == ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]
-    assert [row["__problem"] for row in frame.collect()] == [None, None]
+    assert [row["__ottla_problem"] for row in frame.collect()] == [None, None]
 
 
 # --- Avro ---------------------------------------------------------------------------------------------
@@ -214,8 +236,8 @@ def test_avro_records_are_rows_of_sparks_types(spark: SparkSession, tmp_path: Pa
     row = found[0].asDict(recursive=True)
     at = AN_ORDER["at"].replace(tzinfo=None)
     assert {name: row[name] for name in AN_ORDER} == {**AN_ORDER, "at": at, "uid": str(UUID(int=7))}
-    assert row["__problem"] is None
-    assert all(bad["__problem"] for bad in found[1:])
+    assert row["__ottla_problem"] is None
+    assert all(bad["__ottla_problem"] for bad in found[1:])
 
 
 def test_an_avro_schema_has_a_schema_of_spark() -> None:

@@ -155,6 +155,7 @@ def unlucky(joined):
 
 def test_frames_are_streams_where_their_sources_are_and_have_their_columns(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "steps_of_several.py").write_text(STEPS)
+    (tmp_path / "in").mkdir()
     frames = frames_of(pipeline_of(tmp_path, SEVERAL), spark)
     assert [frames.frame(name).isStreaming for name in ("orders", "products", "joined", "twice")] == [
         True,

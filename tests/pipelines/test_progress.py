@@ -74,6 +74,28 @@ def test_what_is_no_such_record_is_passed_over(value: bytes | str) -> None:
     assert decoded_command(given_bytes) is None
 
 
+@pytest.mark.parametrize(
+    "member",
+    [
+        {"state": []},
+        {"state": "dancing"},
+        {"rows_in_per_s": "many"},
+        {"run": None},
+        {"query": 5},
+        {"pipeline": "\ud800"},
+        {"error": [["deep"]]},
+    ],
+)
+def test_a_record_with_a_member_of_another_type_is_passed_over(member: dict[str, object]) -> None:
+    told = json.dumps({**json.loads(encoded(QUERY)), **member}).encode()
+
+    assert decoded(b"orders/revenue", told) is None
+
+
+def test_a_record_that_goes_too_deep_is_passed_over() -> None:
+    assert decoded(b"orders/revenue", b'{"state": ' + b"[" * 100_000) is None
+
+
 def test_a_record_that_lacks_what_it_must_have_is_passed_over() -> None:
     assert decoded(b"orders", b'{"state": "running"}') is None
 
@@ -149,10 +171,12 @@ def test_a_sink_that_does_not_count_has_no_rows_out() -> None:
     assert (found.rows_out, found.rows_out_per_s) == (None, None)
 
 
-def test_rows_that_the_query_itself_counts_come_first() -> None:
-    found = figures({**ACCOUNT, "sink": {"numOutputRows": -1}, "observedMetrics": {"rows_out": {"rows": 20}}})
+def test_who_counts_the_rows_of_a_batch_is_asked_where_spark_does_not_count() -> None:
+    counts = {ACCOUNT["batchId"]: 20}
 
-    assert found.rows_out == 20
+    assert figures({**ACCOUNT, "sink": {"numOutputRows": -1}}, counts.get).rows_out == 20
+    assert figures({**ACCOUNT, "sink": {"numOutputRows": 7}}, counts.get).rows_out == 7
+    assert figures({**ACCOUNT, "sink": {"numOutputRows": -1}}, lambda _: None).rows_out is None
 
 
 @pytest.mark.parametrize("rate", [float("inf"), float("nan"), None])

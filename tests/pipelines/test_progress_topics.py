@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,10 +16,27 @@ from ottla.client.values import NewRecord
 from ottla.clock import ManualClock, SystemClock
 from ottla.errors import OttlaError
 from ottla.pipelines import progress_topics
-from ottla.pipelines.claims import LISTEN_MS, AlreadyRunning, Whereabouts, claim, is_gone, whereabouts
-from ottla.pipelines.progress import CONTROL_TOPIC, PROGRESS_TOPIC, Command, QueryProgress, RunProgress, State
-from ottla.pipelines.progress_link import ProgressLink
-from ottla.pipelines.progress_topics import end_of, make_topics, record_of, standing
+from ottla.pipelines.claims import (
+    LISTEN_MS,
+    REFUSED,
+    AlreadyRunning,
+    Whereabouts,
+    claim,
+    is_gone,
+    whereabouts,
+)
+from ottla.pipelines.progress import (
+    CONTROL_TOPIC,
+    PROGRESS_TOPIC,
+    Command,
+    QueryProgress,
+    RunProgress,
+    State,
+    decoded,
+    moment,
+)
+from ottla.pipelines.progress_link import QUIET_MS_MAX, ProgressLink
+from ottla.pipelines.progress_topics import end_of, make_topics, record_of, records_between, standing
 from ottla.pipelines.stopping import NotRunning, StillRunning, stopped
 from ottla.testing.server_thread import ServerThread
 
@@ -290,6 +308,69 @@ def test_what_was_told_while_the_broker_was_away_is_told_when_it_is_back(
     assert standing(client, "p").run == told_run()
 
 
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(SystemClock().now_ms())
+
+
+@pytest.fixture
+def quiet(client: Client, ottla_broker: ServerThread, clock: ManualClock) -> Iterator[ProgressLink]:
+    """The link of a run that tells nothing: its Spark is being started."""
+    made = ProgressLink(lambda: ottla.connect(ottla_broker.bootstrap), "p", "r1", control_start=0, clock=clock)
+    yield made
+    made.close()
+
+
+def test_a_second_run_is_refused_while_the_first_is_still_being_started(
+    quiet: ProgressLink, client: Client, clock: ManualClock
+) -> None:
+    assert claimed(client, "r1") == 0
+
+    def time_passes() -> None:
+        clock.advance(QUIET_MS_MAX)
+        wait_until(lambda: heard(client, "r1") > 1)
+
+    with pytest.raises(AlreadyRunning):
+        claimed(client, "r2", meanwhile=time_passes)
+
+
+def heard(client: Client, run: str) -> int:
+    """How often a run told of itself."""
+    records = records_between(client, PROGRESS_TOPIC, start=0, end=end_of(client, PROGRESS_TOPIC))
+    told = [decoded(record.key, record.value) for record in records]
+    return sum(isinstance(one, RunProgress) and one.run == run for one in told)
+
+
+def test_a_run_that_is_held_up_is_told_to_be_as_it_was(quiet: ProgressLink, client: Client, clock: ManualClock) -> None:
+    quiet.tell(told_run(state="stopping"))
+    wait_until(lambda: heard(client, "r1") == 1)
+    clock.advance(QUIET_MS_MAX)
+
+    wait_until(lambda: heard(client, "r1") == 2)
+    found = standing(client, "p").run
+    assert found == replace(told_run(state="stopping"), at=moment(clock.now_ms()))
+
+
+def _has_heard(link: ProgressLink, control_end: int) -> bool:
+    return link._control_offset == control_end
+
+
+def test_of_a_run_that_has_ended_nothing_is_told_any_more(
+    quiet: ProgressLink, client: Client, clock: ManualClock
+) -> None:
+    quiet.tell(told_run(state="stopped"))
+    wait_until(lambda: heard(client, "r1") == 1)
+    clock.advance(QUIET_MS_MAX)
+    # What is asked after that is heard when the link has come round again.
+    for _ in range(2):
+        command(client, "other")
+        asked = end_of(client, CONTROL_TOPIC)
+        wait_until(partial(_has_heard, quiet, asked))
+    quiet.close()
+
+    assert heard(client, "r1") == 1
+
+
 # --- stopping -----------------------------------------------------------------------------------------
 
 
@@ -299,6 +380,25 @@ def test_a_pipeline_that_runs_is_stopped(link: ProgressLink, client: Client, ott
     def run() -> None:
         wait_until(lambda: link.is_asked_to_stop)
         link.tell(told_run(state="stopping"))
+        link.tell(told_run(state="stopped"))
+
+    running = threading.Thread(target=run)
+    running.start()
+    last = stopped(client, "p", clock=SystemClock(), timeout_ms=30_000)
+    running.join()
+
+    assert last == told_run(state="stopped")
+
+
+def test_a_run_is_stopped_also_while_a_second_one_is_about_to_be_refused(link: ProgressLink, client: Client) -> None:
+    """The second is the one that was heard last, and its end is not what was asked for."""
+    second = told_run(run="r2", state="starting")
+    tell(client, told_run(), second)
+
+    def run() -> None:
+        wait_until(lambda: end_of(client, CONTROL_TOPIC) == 1)
+        tell(client, replace(second, state="stopped", error=REFUSED), told_run())
+        wait_until(lambda: link.is_asked_to_stop)
         link.tell(told_run(state="stopped"))
 
     running = threading.Thread(target=run)

@@ -15,9 +15,10 @@ from ottla.client.values import NewRecord, Record
 from ottla.pipelines.errors import PipelineInvalid
 from ottla.pipelines.frames import Frames
 from ottla.pipelines.graph import graph
-from ottla.pipelines.queries import QueryPlan, QueryUnknown, application_of, planned, refuse_connect, start, trigger_of
+from ottla.pipelines.queries import QueryPlan, QueryUnknown, application_of, planned, refuse_connect
 from ottla.pipelines.reading import load
 from ottla.pipelines.spec import Pipeline
+from ottla.pipelines.starting import queries_for, start, trigger_of
 from tests.pipelines.test_formats import AN_ORDER, ORDER, datum
 from tests.spark.brokers import Broker
 from tests.spark.queries import QUERY_SECONDS_MAX
@@ -135,9 +136,9 @@ def ended(query: StreamingQuery) -> None:
 def run_all(pipeline: Pipeline, spark: SparkSession, broker: Broker, *, only: Iterable[str] = ()) -> None:
     """Run the queries over what is there now, one after the other."""
     frames = Frames(pipeline, graph(pipeline), spark, bootstrap=broker.bootstrap)
-    for plan in planned(pipeline, graph(pipeline)):
-        if not only or plan.name in only:
-            ended(start(plan, frames, trigger=pipeline.trigger))
+    for query in queries_for(planned(pipeline, graph(pipeline)), frames):
+        if not only or query.name in only:
+            ended(start(query, frames, trigger=pipeline.trigger))
 
 
 def by_key(records: list[Record]) -> dict[bytes | None, bytes | None]:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from ottla.pipelines.errors import PipelineInvalid
+from ottla.pipelines.formats import HIDDEN
 from ottla.pipelines.reading import load
 from ottla.pipelines.spec import (
     Avro,
@@ -354,3 +355,85 @@ sinks:
 
 def test_a_sink_may_have_the_name_of_a_source(read: Reader) -> None:
     assert set(read("pipeline: p\nsources: {a: {topic: a}}\nsinks: {a: {from: a, table: t}}\n").sinks) == {"a"}
+
+
+def test_columns_may_stand_in_backquotes_and_the_day_of_one_may_have_a_name(read: Reader) -> None:
+    sink = read(
+        "pipeline: p\nsources: {a: {topic: a}}\n"
+        'sinks: {t: {from: a, table: t, keys: ["`order id`", id], partition_by: date(timestamp) AS day}}\n'
+    ).sinks["t"]
+
+    assert isinstance(sink, TableSink)
+    assert (sink.keys, sink.partition_by) == (("order id", "id"), ("date(timestamp) AS day",))
+
+
+def test_one_directory_written_in_two_ways_is_one(read: Reader, tmp_path: Path) -> None:
+    paths = {"b": "t", "c": f"{tmp_path}/x/../t", "d": f"file://{tmp_path}/t"}
+    sinks = "".join(f"  {name}: {{from: a, table: '{path}'}}\n" for name, path in paths.items())
+    told = read.refused(f"pipeline: p\nsources: {{a: {{topic: a}}}}\nsinks:\n{sinks}")
+
+    assert ["`b` and `c` both" in told[0], "`b` and `d` both" in told[1]] == [True, True]
+
+
+def test_files_that_are_read_as_they_appear_are_not_written_by_the_same_pipeline(read: Reader) -> None:
+    told = read.refused(
+        "pipeline: p\nsources: {a: {files: in, format: json, schema: x INT, stream: true}}\n"
+        "sinks: {b: {from: a, format: json, options: {path: ./in/}}}\n"
+    )
+
+    assert told == [
+        "p.yaml:3: the sink `b` writes to `in`, where the source `a` reads: the pipeline would feed itself. "
+        "Write to another path."
+    ]
+
+
+def test_a_sink_does_not_write_into_the_checkpoints(read: Reader) -> None:
+    told = read.refused(
+        "pipeline: p\ncheckpoints: tables\nsources: {a: {topic: a}}\n"
+        "sinks:\n  b: {from: a, table: tables/b}\n  c: {from: a, table: ./tables}\n  d: {from: a, table: tables/e}\n"
+    )
+
+    assert [line.split(". ")[0] for line in told] == [
+        "p.yaml:5: the sink `b` writes to `tables/b`, where the checkpoints of the pipeline are",
+        "p.yaml:6: the sink `c` writes to `tables`, where the checkpoints of the pipeline are",
+    ]
+
+
+def test_sinks_that_differ_only_in_case_would_share_a_directory_on_some_disks(read: Reader) -> None:
+    told = read.refused(
+        "pipeline: p\nsources: {a: {topic: a}}\nsinks:\n  b: {from: a, topic: b}\n  B: {from: a, topic: c}\n"
+    )
+
+    assert told == ["p.yaml:5: the sinks `b` and `B` differ only in case. Give one of the two another name."]
+
+
+def test_a_file_that_is_a_link_has_its_neighbours_where_it_leads_to(read: Reader, tmp_path: Path) -> None:
+    (tmp_path / "links").mkdir()
+    (tmp_path / "links" / "p.yaml").symlink_to(read.path)
+    (tmp_path / "order.avsc").write_text('{"type": "record", "name": "r", "fields": []}')
+    read.path.write_text(
+        "pipeline: p\nsources: {a: {topic: a, format: avro, schema_file: order.avsc}}\n"
+        "sinks: {b: {from: a, topic: b}}\n"
+    )
+
+    assert load(tmp_path / "links" / "p.yaml").sources["a"].name == "a"
+
+
+def test_columns_that_would_be_hidden_are_refused(read: Reader) -> None:
+    source = f"{{topic: a, format: json, schema: 'id INT, {HIDDEN}x INT'}}"
+    told = read.refused(f"pipeline: p\nsources: {{a: {source}}}\nsinks: {{b: {{from: a, topic: b}}}}\n")
+
+    assert told == [
+        f"p.yaml:2: the source `a`: the column `{HIDDEN}x` begins with `{HIDDEN}`, which is kept for Ottla. Leave it "
+        "out, or read the topic raw and take the values apart in a step."
+    ]
+
+
+def test_a_query_of_too_many_brackets_is_told_with_its_line(read: Reader) -> None:
+    brackets = "(" * 5_000 + "1" + ")" * 5_000
+    told = read.refused(
+        "pipeline: p\nsources: {a: {topic: a}}\n"
+        f"steps:\n  s: |\n    SELECT\n    {brackets}\n    FROM a\nsinks: {{b: {{from: a, topic: b}}}}\n"
+    )
+
+    assert told == ["p.yaml:6: the step `s`: brackets are nested more than 150 deep. Divide it into steps."]

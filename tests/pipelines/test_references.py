@@ -9,7 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.pipelines.references import Reference, references_in, tables_in
+from ottla.pipelines.references import (
+    DEPTH_MAX,
+    Reference,
+    TooDeep,
+    has_subquery,
+    references_in,
+    statement_in,
+    tables_in,
+)
 
 QUERIES = {
     "SELECT * FROM orders": ("orders",),
@@ -133,6 +141,42 @@ def test_a_table_is_found_in_its_line() -> None:
     sql = "SELECT 'a\nb' -- c\n/* d\n e */ FROM one\nJOIN `two` USING (id)\n, one"
 
     assert references_in(sql) == (Reference("one", 4), Reference("two", 5))
+
+
+@pytest.mark.parametrize(
+    "behind", ["", ";", " ;\n", "; -- the end", ";\n/* that /* was */ it */\n", "\n-- no more;\n", ";;"]
+)
+def test_what_stands_behind_a_query_is_left_out(behind: str) -> None:
+    assert statement_in(f"SELECT ';' -- a;\nFROM a{behind}") == "SELECT ';' -- a;\nFROM a"
+
+
+@pytest.mark.parametrize("sql", ["SELECT 1; SELECT 2", "SELECT 1 /* never closed;"])
+def test_what_spark_should_refuse_is_kept(sql: str) -> None:
+    assert statement_in(sql) == sql
+
+
+@pytest.mark.parametrize(
+    "expression", ["id IN (SELECT 1)", "EXISTS ( -- why\n select 1)", "a = (WITH t AS (SELECT 1) SELECT * FROM t)"]
+)
+def test_an_expression_may_ask_a_query(expression: str) -> None:
+    assert has_subquery(expression)
+
+
+@pytest.mark.parametrize(
+    "expression", ["(selected > 1)", "x = '(SELECT 1)'", "(`select` = 1)", "a IN (1, 2) AND map('a', 1)['a'] > (b)"]
+)
+def test_most_expressions_ask_none(expression: str) -> None:
+    assert not has_subquery(expression)
+
+
+def test_brackets_are_followed_to_some_depth_and_no_further() -> None:
+    def nested(depth: int) -> str:
+        return "\n" + "(" * depth + "SELECT * FROM a" + ")" * depth
+
+    assert tables_in(nested(DEPTH_MAX - 1)) == ("a",)
+    with pytest.raises(TooDeep) as caught:
+        tables_in(nested(100_000))
+    assert caught.value.line == 2
 
 
 # --- queries that are made up -------------------------------------------------------------------------

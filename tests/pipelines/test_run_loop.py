@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -200,6 +204,30 @@ def test_a_second_wish_stops_at_once(tmp_path: Path) -> None:
 
     assert outcome.unfinished == ("a",)
     assert world.passed_ms < 3_000
+
+
+def test_a_signal_may_ask_for_the_stop_between_any_two_steps_of_a_wait(tmp_path: Path) -> None:
+    """It interrupts the very thread that waits, which may hold a lock at that moment."""
+    runner = World(tmp_path, "a").runner
+
+    def wait_and_stop(steps_left: int) -> None:
+        def traced(frame: FrameType, event: str, argument: Any) -> Any:
+            nonlocal steps_left
+            steps_left -= event == "line"
+            if not steps_left:
+                sys.settrace(None)
+                runner.stop()
+            return traced
+
+        sys.settrace(traced)
+        while steps_left > 0:
+            runner._wait_to_be_woken(1)
+
+    for step in range(1, 40):
+        waiting = threading.Thread(target=wait_and_stop, args=(step,), daemon=True)
+        waiting.start()
+        waiting.join(30)
+        assert not waiting.is_alive(), f"at step {step}"
 
 
 def test_a_run_stops_when_the_control_topic_says_so(tmp_path: Path) -> None:

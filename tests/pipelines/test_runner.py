@@ -47,6 +47,9 @@ sinks:
   copy: {{from: big, topic: {copies}}}
 """
 
+QUERY = "copy+orders.side"
+"""Both outputs come from the same topic, row by row."""
+
 
 class Shop:
     """Topics and a pipeline of their own."""
@@ -122,14 +125,13 @@ def test_a_run_over_what_is_there_does_all_of_it_once_and_tells_of_it(spark: Spa
     assert (outcome.state, outcome.error) == ("stopped", None)
     assert shop.copied() == list(range(1, 101))
     assert shop.broker.values(shop.bad) == [b"nonsense"]
-    assert {name: totals.rows_in for name, totals in outcome.totals.items()} == {"copy": 101, "orders.side": 101}
+    assert {name: totals.rows_in for name, totals in outcome.totals.items()} == {QUERY: 101}
     assert found.run is not None
     assert found.run.state == "stopped"
     assert {name: (one.state, one.rows_in_total, one.lag) for name, one in found.queries.items()} == {
-        "copy": ("stopped", 101, 0),
-        "orders.side": ("stopped", 101, 0),
+        QUERY: ("stopped", 101, 0),
     }
-    assert {one.batch_id for one in told if one.query == "copy" and one.rows_in} == {0, 1, 2}
+    assert {one.batch_id for one in told if one.query == QUERY and one.rows_in} == {0, 1, 2}
 
 
 def test_a_run_goes_on_until_it_is_stopped_and_stops_where_batches_end(spark: SparkSession, shop: Shop) -> None:
@@ -144,10 +146,9 @@ def test_a_run_goes_on_until_it_is_stopped_and_stops_where_batches_end(spark: Sp
     copied = shop.copied()
 
     assert (last.state, ended.state, ended.unfinished) == ("stopped", "stopped", ())
-    for query in ("copy", "orders.side"):
-        planned, done = shop.last_batches(query)
-        assert planned == done
-    assert len(copied) == len(set(copied)) == ended.totals["copy"].rows_in
+    planned, done = shop.last_batches(QUERY)
+    assert planned == done
+    assert len(copied) == len(set(copied)) == ended.totals[QUERY].rows_in
     run(shop.pipeline, spark=spark, bootstrap=shop.broker.bootstrap, once=True)
     assert shop.copied() == list(range(1, 501))
 
@@ -157,9 +158,9 @@ def test_a_query_that_fails_too_often_ends_the_run_with_the_line_that_matters(sp
     outcome = run(shop.pipeline, spark=spark, bootstrap=shop.broker.bootstrap, restarts_max=1)
 
     assert outcome.state == "failed"
-    assert outcome.totals["copy"].restarts == 1
+    assert outcome.totals[QUERY].restarts == 1
     assert outcome.error is not None
-    assert outcome.error.startswith("copy: ")
+    assert outcome.error.startswith(f"{QUERY}: ")
     assert "sane" in outcome.error
     assert shop.copied() == []
 
@@ -172,7 +173,7 @@ def test_a_second_run_of_a_pipeline_is_refused_and_the_first_goes_on_until_it_is
         target=lambda: outcomes.append(run(shop.pipeline, spark=spark, bootstrap=address, stop=stop))
     )
     first.start()
-    wait_until(lambda: standing(shop.broker.client, shop.pipeline.name).queries.keys() == {"copy", "orders.side"})
+    wait_until(lambda: standing(shop.broker.client, shop.pipeline.name).queries.keys() == {QUERY})
     with pytest.raises(AlreadyRunning):
         run(shop.pipeline, spark=spark, bootstrap=address, once=True)
     shop.order(1, 3)
@@ -208,6 +209,6 @@ def test_an_interrupt_stops_a_command_where_batches_end(shop: Shop, spark_java: 
 
     assert code == 0, text
     assert "stopping where the batches end" in text
-    assert "copy: 60 rows in, 60 rows out" in text
-    planned, done = shop.last_batches("copy")
+    assert f"{QUERY}: 60 rows in, 60 rows out" in text
+    planned, done = shop.last_batches(QUERY)
     assert planned == done

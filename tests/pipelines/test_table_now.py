@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.parquet
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import StringType, StructField, StructType
 
-from ottla.pipelines.table_now import as_type, partition_values, read_now
+from ottla.pipelines.table_now import TableNowReader, as_type, partition_values, read_now, scalar_of
 from ottla.pipelines.tables import open_table, read_table
 
 if TYPE_CHECKING:
@@ -55,6 +59,41 @@ def test_a_directory_of_parquet_files_is_a_table_too(spark: SparkSession, tmp_pa
     assert rows(found) == [("de", 49)]
     spark.sql("SELECT 'at' AS code, 43 AS prefix").write.mode("append").partitionBy("prefix").parquet(path)
     assert rows(found) == [("at", 43), ("de", 49)]
+
+
+def test_times_in_the_names_of_directories_are_those_of_the_sessions_zone(spark: SparkSession, tmp_path: Path) -> None:
+    path = str(tmp_path / "shifts")
+    spark.sql("SELECT 1 AS id, TIMESTAMP'2024-01-02 03:04:05' AS began").write.partitionBy("began").parquet(path)
+    assert rows(read_now(spark, path)) == rows(read_table(spark, path)) != []
+
+
+def read_plain(directory: Path, column: str) -> list[tuple[Any, ...]]:
+    """The rows of a directory of Parquet files with a column of texts, as the task reads them."""
+    reader = TableNowReader(str(directory), StructType([StructField(column, StringType())]), zone="UTC")
+    return [tuple(row.values()) for batch in reader.read(InputPartition(None)) for row in batch.to_pylist()]
+
+
+def test_files_of_a_directory_need_no_ending(tmp_path: Path) -> None:
+    for name, code in (("a.parquet", "de"), ("b.pq", "at"), ("part-0", "ch"), ("_kept", "no"), (".b.pq.crc", "no")):
+        pyarrow.parquet.write_table(pa.table({"code": [code]}), tmp_path / name)
+    (tmp_path / "_temporary").mkdir()
+    pyarrow.parquet.write_table(pa.table({"code": ["no"]}), tmp_path / "_temporary" / "c.parquet")
+
+    assert read_plain(tmp_path, "code") == [("de",), ("at",), ("ch",)]
+
+
+def test_columns_are_found_in_any_case_as_spark_finds_them(tmp_path: Path) -> None:
+    pyarrow.parquet.write_table(pa.table({"CODE": ["de"]}), tmp_path / "a.parquet")
+
+    assert read_plain(tmp_path, "code") == [("de",)]
+
+
+def test_a_time_in_a_name_is_of_a_zone_and_others_are_as_they_stand() -> None:
+    moment = scalar_of("2024-01-02 03:04:05", pa.timestamp("us", tz="UTC"), zone="Europe/Berlin")
+
+    assert moment.as_py() == datetime(2024, 1, 2, 2, 4, 5, tzinfo=UTC)
+    assert scalar_of("2024-01-02", pa.date32(), zone="Europe/Berlin").as_py() == date(2024, 1, 2)
+    assert scalar_of(None, pa.int32(), zone="UTC").as_py() is None
 
 
 def test_values_are_in_the_names_of_directories() -> None:

@@ -7,17 +7,17 @@ answers each with one line. Both formats are there, `kafka` and `ottla`.
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tests.spark.programs import ROOT, environment
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ROOT = Path(__file__).resolve().parents[2]
 ANSWER = "ANSWER "
 QUERY_SECONDS_MAX = 120
 END_SECONDS_MAX = 60
@@ -42,9 +42,7 @@ class ConnectorSpark:
     """What tests ask of that Spark."""
 
     def __init__(self, jars: str, directory: Path) -> None:
-        environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK"))}
-        environment["PYTHONPATH"] = f"{ROOT / 'src'}:{ROOT}"
-        environment["PYSPARK_PYTHON"] = sys.executable
+        more = {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "PYSPARK_PYTHON": sys.executable}
         self._log = directory / "spark.log"
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
@@ -52,7 +50,7 @@ class ConnectorSpark:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
-                env=environment,
+                env=environment(more),
                 cwd=directory,
                 text=True,
             )

@@ -8,6 +8,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from tests.peers import spark_start
+
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM_SECONDS_MAX = 600
 
@@ -15,7 +17,8 @@ PROGRAM_SECONDS_MAX = 600
 def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
     """As in a new shell: nothing of the Spark that this process may have, and our package on the path."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK", "OTTLA"))}
-    return {**kept, "PYTHONPATH": str(ROOT / "src"), **(more or {})}
+    quick = {name: value for name, value in os.environ.items() if name == spark_start.VARIABLE}
+    return {**kept, **quick, "PYTHONPATH": str(ROOT / "src"), **(more or {})}
 
 
 def run(command: Sequence[str], directory: Path, *, more: Mapping[str, str] | None = None) -> str:

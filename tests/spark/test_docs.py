@@ -3,46 +3,58 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from ottla.spark import kafka_options, option_names, schema, sink_columns
-from tests.clients.server_process import ServerProcess, running
+from tests.clients.server_process import running
 from tests.spark import spark_page
 from tests.spark.programs import ROOT, run, run_python
 
+BETWEEN = "the example:"
 OF_THE_SINK = {"topic", "deliveryGuarantee", "txnAppId", "txnVersion"}
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[ServerProcess]:
-    """As the page starts it: with default settings."""
-    with running(tmp_path / "server") as started:
-        yield started
+class Read(NamedTuple):
+    """What a reader sees who types the page into one Python, runs the example in it, and then types the commands."""
+
+    page: str
+    example: str
+    answers: dict[str, str]
+    """By command."""
 
 
-def test_a_reader_who_types_the_page_gets_what_it_says(spark_java: Path, server: ServerProcess, tmp_path: Path) -> None:
-    said = run_python("\n".join(spark_page.programs(server.address)), tmp_path)
-    shell = {"OTTLA_BOOTSTRAP": server.address}
-    answers = {
-        command: run([sys.executable, "-m", "ottla", *command.split()], tmp_path, more=shell)
-        for command in spark_page.ottla_commands()
-    }
+@pytest.fixture(scope="module")
+def read(spark_java: Path, tmp_path_factory: pytest.TempPathFactory) -> Read:
+    """Both in one program, as the second Spark of a program starts much more quickly than another program's."""
+    directory = tmp_path_factory.mktemp("page")
+    example = [f"print({BETWEEN!r})", "import runpy, sys", f"sys.argv = ['', {str(directory / 'data')!r}]"]
+    example.append(f"runpy.run_path({str(ROOT / 'examples' / 'spark_first_query.py')!r}, run_name='__main__')")
+    # As the page starts it: with default settings.
+    with running(directory / "server") as server:
+        said = run_python("\n".join([*spark_page.programs(server.address), "spark.stop()", *example]), directory)
+        shell = {"OTTLA_BOOTSTRAP": server.address}
+        answers = {
+            command: run([sys.executable, "-m", "ottla", *command.split()], directory, more=shell)
+            for command in spark_page.ottla_commands()
+        }
+    page, _, rest = said.partition(f"{BETWEEN}\n")
+    return Read(page, rest, answers)
 
-    assert "customer" in said
-    assert said.splitlines()[-1] == "10"
-    big = answers["consume big-orders --from beginning --max 10"].split()
+
+def test_a_reader_who_types_the_page_gets_what_it_says(read: Read) -> None:
+    assert "customer" in read.page
+    assert read.page.splitlines()[-1] == "10"
+    big = read.answers["consume big-orders --from beginning --max 10"].split()
     assert sorted(big) == [str(n) for n in range(990, 1_000)]
-    assert "orders" in answers["groups describe big-orders"]
+    assert "orders" in read.answers["groups describe big-orders"]
 
 
-def test_the_example_copies_each_big_order_once(spark_java: Path, tmp_path: Path) -> None:
-    said = run([sys.executable, str(ROOT / "examples" / "spark_first_query.py"), str(tmp_path / "data")], tmp_path)
-
-    assert "The topic has 1000 orders." in said
-    assert said.splitlines()[-1].endswith(str(list(range(990, 1_000))))
+def test_the_example_copies_each_big_order_once(read: Read) -> None:
+    assert "The topic has 1000 orders." in read.example
+    assert read.example.splitlines()[-1].endswith(str(list(range(990, 1_000))))
 
 
 def test_the_page_has_every_option_in_its_tables() -> None:

@@ -12,7 +12,6 @@ import pytest
 from ottla.spark.errors import InvalidOption
 from ottla.spark.foreach_batch import ExactlyOnceBatches, exactly_once_batches
 from tests.spark.brokers import Broker
-from tests.spark.programs import run_python
 from tests.spark.queries import QUERY_SECONDS_MAX
 
 if TYPE_CHECKING:
@@ -114,33 +113,3 @@ def test_a_mistake_shows_before_the_query_starts() -> None:
 def test_it_can_be_sent_to_where_it_runs() -> None:
     each = exactly_once_batches("words", {"kafka.bootstrap.servers": "127.0.0.1:1"}, topic="t")
     assert vars(pickle.loads(pickle.dumps(each))) == vars(each)
-
-
-PROGRAM = """
-import sys
-from ottla.spark import session
-from ottla.spark.foreach_batch import exactly_once_batches
-
-bootstrap, origin, target, checkpoint = sys.argv[1:]
-spark = session(remote="local[2]")
-address = {"kafka.bootstrap.servers": bootstrap}
-stream = spark.readStream.format("ottla").options(**address, subscribe=origin, startingOffsets="earliest").load()
-counts = stream.groupBy("value").count().selectExpr("value as key", "concat(value, count) as value")
-query = (
-    counts.writeStream.outputMode("update")
-    .foreachBatch(exactly_once_batches("connected", address, topic=target))
-    .option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
-)
-query.awaitTermination()
-assert query.exception() is None, query.exception()
-spark.stop()
-"""
-
-
-def test_it_works_through_connect(spark_java: Path, ottla_broker_process: Broker, tmp_path: Path) -> None:
-    broker = ottla_broker_process
-    origin, target = broker.topic(1), broker.topic(1)
-    broker.produce(origin, ["a", "b", "a"])
-    run_python(PROGRAM, tmp_path, broker.bootstrap, origin, target, str(tmp_path / "checkpoint"))
-    assert sorted(value or b"" for value in broker.values(target)) == [b"a2", b"b1"]
-    assert broker.client.admin().is_committed(f"{target}:connected", 0)

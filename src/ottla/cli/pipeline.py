@@ -51,6 +51,9 @@ Examples:
   ottla pipeline stop orders.yaml --timeout 300
 """
 
+_OF_SPARK = ("pyspark.", "py4j.")
+"""Where errors come from that Spark raises."""
+
 app = typer.Typer(help="Check, draw, run, watch and stop pipelines on Spark.", no_args_is_help=True)
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="The pipeline: a .yaml or .py file.", show_default=False)]
@@ -83,7 +86,7 @@ def check(
 ) -> None:
     """Say all that is wrong with a pipeline, each with its line and the fix; nothing is run."""
     _refuse_both(master, remote)
-    with _problems_told():
+    with problems_told():
         pipeline = _loaded(file)
         if not is_quick:
             _check_deeply(pipeline, bootstrap, master, remote)
@@ -98,7 +101,7 @@ def plan(
     ] = None,
 ) -> None:
     """Draw a pipeline: what is read, what becomes of it, and where it goes."""
-    with _problems_told():
+    with problems_told():
         from ottla.pipelines import drawing
         from ottla.pipelines.graph import graph
 
@@ -133,7 +136,7 @@ def run(
     stopped.
     """
     _refuse_both(master, remote)
-    with _problems_told(), ExitStack() as stack:
+    with problems_told(), ExitStack() as stack:
         from ottla.pipelines.runner import opened
 
         pipeline = _loaded(file)
@@ -163,7 +166,7 @@ def run(
 @app.command("status", epilog=_STATUS_EXAMPLES)
 def status(file: File, as_json: AsJson = False, bootstrap: PipelineBootstrap = None) -> None:
     """Show how a pipeline and its queries stand, as they told last."""
-    with _problems_told():
+    with problems_told():
         from ottla.pipelines.progress_topics import standing
         from ottla.pipelines.runner import bootstrap_of
 
@@ -190,7 +193,7 @@ def stop(
     bootstrap: PipelineBootstrap = None,
 ) -> None:
     """Ask a running pipeline to stop where its batches end, and wait until it has."""
-    with _problems_told():
+    with problems_told():
         from ottla.pipelines.runner import bootstrap_of
         from ottla.pipelines.stopping import NotRunning, StillRunning, stopped
 
@@ -209,7 +212,7 @@ def stop(
 
 
 @contextmanager
-def _problems_told() -> Iterator[None]:
+def problems_told() -> Iterator[None]:
     """A line for each problem of a file, and the exit code for what cannot be."""
     from ottla.pipelines.errors import PipelineInvalid
 
@@ -219,6 +222,13 @@ def _problems_told() -> Iterator[None]:
         for problem in error.problems:
             tell(str(problem))
         raise typer.Exit(MISUSED) from None
+    except Exception as error:
+        if not type(error).__module__.startswith(_OF_SPARK):
+            raise
+        # Pages of Java help nobody on a terminal.
+        from ottla.pipelines.error_lines import line_that_matters
+
+        raise CommandFailed(line_that_matters(error)) from error
 
 
 def _loaded(file: Path) -> Pipeline:
@@ -233,14 +243,15 @@ def _loaded(file: Path) -> Pipeline:
 
 def _check_deeply(pipeline: Pipeline, bootstrap: str | None, master: str | None, remote: str | None) -> None:
     """All that only a server and Spark know, told at once."""
-    from ottla.pipelines.checking import analysed, missing_topics
+    from ottla.pipelines.checking import analysed, missing_topics, settings_placed
     from ottla.pipelines.errors import PipelineInvalid
     from ottla.pipelines.graph import graph
     from ottla.pipelines.runner import bootstrap_of, session_for
 
     with connected(bootstrap_of(pipeline, bootstrap)) as client:
         problems = missing_topics(pipeline, client)
-    spark = session_for(pipeline, master=master, remote=remote)
+    with settings_placed(pipeline):
+        spark = session_for(pipeline, master=master, remote=remote)
     try:
         analysed(pipeline, graph(pipeline), spark)
     except PipelineInvalid as error:

@@ -5,8 +5,10 @@ Options in, a bar and a summary out; what is done, and how, is in `ottla.pipelin
 
 from __future__ import annotations
 
+import signal
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -95,8 +97,15 @@ def repartition(
         journal = repartitioning.opened(
             admin, old, new, place, partition_count=partitions, by=by.value, isolation=isolation.value
         )
+        if topics.stamps_arrival(admin, new):
+            tell(
+                f"topic {new!r} gives records the time at which they arrive (message.timestamp.type=LogAppendTime, as "
+                f"{topic!r} has it): the copies do not keep theirs"
+            )
         copy = repartitioning.Copy(spark, bootstrap, admin, journal, place, wait=wait)
-        lag = _rounds(copy, follow=follow, lag_max=lag_max, step_records=step_records, wait=wait)
+        # After the session, since Spark takes the interrupt for itself.
+        with _until_interrupted() if follow else nullcontext() as is_to_end:
+            lag = _rounds(copy, is_to_end, lag_max=lag_max, step_records=step_records, wait=wait)
         moves, failures = _move_groups(spark, admin, copy, place, groups=groups, named=group or (), wait=wait)
     _tell_repartition(copy.journal, lag, moves, str(place), as_json=as_json)
     if failures:
@@ -106,28 +115,67 @@ def repartition(
 # --- rounds and groups ------------------------------------------------------------------------------------
 
 
-def _rounds(copy: Copy, *, follow: bool, lag_max: int, step_records: int, wait: Callable[[float], object]) -> int:
-    """Copy until little is missing; returns how much."""
+@contextmanager
+def _until_interrupted() -> Iterator[Callable[[], bool]]:
+    """Whether the end was asked for by a signal; a second one ends the command at once, and the next goes on."""
+    asked = 0
+
+    def ask(number: int, frame: object) -> None:
+        nonlocal asked
+        asked += 1
+        if asked > 1:
+            raise KeyboardInterrupt
+
+    before: dict[int, Any] = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: asked > 0
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _rounds(
+    copy: Copy,
+    is_to_end: Callable[[], bool] | None,
+    *,
+    lag_max: int,
+    step_records: int,
+    wait: Callable[[float], object],
+) -> int:
+    """Copy until little is missing, or, if there is somebody who may ask for the end, until then; returns how much."""
     from ottla.pipelines.transfer.steps import total
 
     copy.finish_step()
+    if is_to_end is not None:
+        return _follow(copy, is_to_end, step_records=step_records, wait=wait)
     rounds = 0
     while True:
         behind = copy.behind()
-        if not follow and rounds and total(behind) <= lag_max:
+        if rounds and total(behind) <= lag_max:
             return total(behind)
-        if rounds == ROUNDS_MAX and not follow:
+        if rounds == ROUNDS_MAX:
             raise CommandFailed(
                 f"after {rounds} rounds {total(behind)} records are still missing: they arrive faster than they are "
                 "copied. Stop or slow down those who write, or give Spark more cores, and run it again"
             )
-        if not behind and not follow:
+        if not behind:
             return 0
         with bar_of(f"copying {copy.journal.topic}, round {rounds + 1}", total=total(behind)) as advance:
             copy.round(behind, records_per_step=step_records, advance=advance)
         rounds += 1
-        if follow and not behind:
+
+
+def _follow(copy: Copy, is_to_end: Callable[[], bool], *, step_records: int, wait: Callable[[float], object]) -> int:
+    from ottla.pipelines.transfer.steps import total
+
+    while not is_to_end():
+        behind = copy.behind()
+        if not behind:
             wait(FOLLOW_SECONDS)
+            continue
+        with bar_of(f"following {copy.journal.topic}", total=total(behind)) as advance:
+            copy.round(behind, records_per_step=step_records, advance=advance, is_to_end=is_to_end)
+    return total(copy.behind())
 
 
 def _move_groups(

@@ -17,6 +17,7 @@ from ottla.cli.failures import FAILED, MISUSED, CommandFailed, tell
 from ottla.cli.output import AsJson, write_json, write_lines, write_table
 from ottla.cli.pipeline import view_of
 from ottla.cli.progress import progress
+from ottla.errors import TopicNotFound
 
 if TYPE_CHECKING:
     from ottla.pipelines.run_loop import Outcome, Runner
@@ -108,7 +109,8 @@ def create(
         if (bad := bad_topic(pipeline)) is not None:
             with connected(bootstrap) as client, client.admin() as admin:
                 # The topic itself is looked up first, or a slip of the pen would make a topic for its bad records.
-                admin.describe_topic(topic)
+                if admin.describe_topic(topic) is None:
+                    raise TopicNotFound(topic)
                 admin.get_or_create_topic(bad)
         outcome = _run(pipeline, bootstrap=bootstrap, master=master, is_once=is_once)
     except InvalidRequest as error:

@@ -182,6 +182,7 @@ def import_(
             target = _target(admin, topic, found, create=create)
             importing.refuse_misfit(found, target, routing=route.value)
             if not now:
+                _warn_of_stamps(admin, target)
                 _warn_of_age(admin, found, target, SystemClock())
             with bar_of(f"importing {topic}", total=found.offsets) as advance:
                 done = importing.import_export(
@@ -261,6 +262,16 @@ def _target(admin: Admin, name: str, export: Export | None, *, create: bool) -> 
     else:
         admin.create_topic(name, partitions=export.partition_count, configs=export.configs)
     return topics.existing(admin, name)
+
+
+def _warn_of_stamps(admin: Admin, topic: Topic) -> None:
+    from ottla.pipelines.transfer import topics
+
+    if topics.stamps_arrival(admin, topic.name):
+        tell(
+            f"topic {topic.name!r} gives records the time at which they arrive (message.timestamp.type=LogAppendTime): "
+            "they do not keep theirs"
+        )
 
 
 def _warn_of_age(admin: Admin, export: Export, topic: Topic, clock: Clock) -> None:

@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from ottla.errors import OttlaError
 
@@ -23,6 +24,21 @@ Converter = Callable[[Any], Any]
 
 _NOT_A_DATUM = "the value is no datum of the Avro schema"
 _DECIMAL_DIGITS_MAX = 38
+_UUID_BYTES = 16
+_LOGICAL_OF = {
+    "bytes": ("decimal",),
+    "fixed": ("decimal", "uuid"),
+    "int": ("date", "time-millis"),
+    "long": (
+        "local-timestamp-micros",
+        "local-timestamp-millis",
+        "time-micros",
+        "timestamp-micros",
+        "timestamp-millis",
+    ),
+    "string": ("uuid",),
+}
+"""What a logical type may be of. Of anything else it means nothing, and the type below it counts: so Avro has it."""
 
 
 class AvroUnsupported(OttlaError):
@@ -113,9 +129,11 @@ def _column(rows: list[dict[str, Any] | None], problems: list[str | None], kind:
         return pa.array(rows, type=kind)
 
 
-def _logical(schema: Any) -> str | None:
-    found = schema.get("logicalType") if isinstance(schema, Mapping) else None
-    return found if isinstance(found, str) else None
+def _logical(kind: str, part: Any) -> str | None:
+    found = part.get("logicalType") if isinstance(part, Mapping) else None
+    if found == "uuid" and kind == "fixed" and part["size"] != _UUID_BYTES:
+        return None
+    return found if found in _LOGICAL_OF.get(kind, ()) else None
 
 
 class _Named:
@@ -175,8 +193,8 @@ class _Types(_Named):
             return t.ArrayType(self.type_of(part["items"]))
         if kind == "map":
             return t.MapType(t.StringType(), self.type_of(part["values"]))
-        if (logical := _logical(part)) is not None and (special := _logical_type(logical, part)) is not None:
-            return special
+        if (logical := _logical(kind, part)) is not None:
+            return _logical_type(logical, part)
         plain: dict[str, DataType] = {
             "boolean": t.BooleanType(),
             "int": t.IntegerType(),
@@ -194,15 +212,11 @@ class _Types(_Named):
         return plain[kind]
 
 
-def _logical_type(logical: str, part: Any) -> DataType | None:
-    """None: Spark has nothing of the kind, and neither has fastavro; the type below counts."""
+def _logical_type(logical: str, part: Any) -> DataType:
     from pyspark.sql import types as t
 
     if logical == "decimal":
-        precision = int(part["precision"])
-        if precision > _DECIMAL_DIGITS_MAX:
-            raise AvroUnsupported(f"a decimal of {precision} digits; Spark has {_DECIMAL_DIGITS_MAX} at most")
-        return t.DecimalType(precision, int(part.get("scale", 0)))
+        return t.DecimalType(*_digits(part))
     if logical in ("time-millis", "time-micros"):
         raise AvroUnsupported(f"{logical} has no counterpart in Spark")
     special: dict[str, DataType] = {
@@ -213,7 +227,17 @@ def _logical_type(logical: str, part: Any) -> DataType | None:
         "local-timestamp-micros": t.TimestampNTZType(),
         "uuid": t.StringType(),
     }
-    return special.get(logical)
+    return special[logical]
+
+
+def _digits(decimal: Any) -> tuple[int, int]:
+    """How many digits a decimal has, and how many of them are behind the point."""
+    precision = decimal.get("precision")
+    if not isinstance(precision, int):
+        raise AvroUnsupported("a decimal that does not say its precision")
+    if precision > _DECIMAL_DIGITS_MAX:
+        raise AvroUnsupported(f"a decimal of {precision} digits; Spark has {_DECIMAL_DIGITS_MAX} at most")
+    return precision, int(decimal.get("scale", 0))
 
 
 def _only(union: Sequence[Any]) -> Any:
@@ -245,7 +269,13 @@ class _Converters(_Named):
             value = self.converter(part["values"])
             # A list of pairs is what Arrow knows as a map.
             return lambda pairs: [(key, None if each is None else value(each)) for key, each in pairs.items()]
-        return str if _logical(part) == "uuid" else _as_it_is
+        if _logical(kind, part) == "uuid":
+            return str if kind == "string" else _uuid_text
+        return _as_it_is
+
+
+def _uuid_text(value: bytes) -> str:
+    return str(UUID(bytes=value))
 
 
 def _as_it_is(value: Any) -> Any:

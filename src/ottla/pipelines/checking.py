@@ -7,17 +7,31 @@ about a plan, not whether the data fit.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ottla.errors import OttlaError
+from ottla.pipelines.declared_sinks import FILE_FORMATS
 from ottla.pipelines.errors import PipelineInvalid, Problem
+from ottla.pipelines.format_support import unfit_column, unknown_format
 from ottla.pipelines.formats import quoted
-from ottla.pipelines.frames import Frames, Opened, sends_away
+from ottla.pipelines.frames import Frames, Opened, path_of, sends_away
 from ottla.pipelines.graph import Graph
-from ottla.pipelines.queries import records_of, refuse_connect, table_mode
-from ottla.pipelines.spark_errors import problem_of
-from ottla.pipelines.spec import FileSource, Pipeline, Place, Sink, TableSink, TableSource, TopicSink, TopicSource
+from ottla.pipelines.queries import is_grouped, records_of, refuse_connect, table_mode
+from ottla.pipelines.spark_errors import message_of, problem_of
+from ottla.pipelines.spec import (
+    FileSource,
+    FormatSink,
+    Pipeline,
+    Place,
+    Sink,
+    TableSink,
+    TableSource,
+    TopicSink,
+    TopicSource,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -33,7 +47,10 @@ _NOWHERE = "localhost:9092"
 
 def analysed(pipeline: Pipeline, graph: Graph, spark: SparkSession) -> None:
     """Raise PipelineInvalid with all that Spark does not take."""
-    frames = Frames(pipeline, graph, spark, bootstrap=_NOWHERE, opener=lambda session: WithoutRows(pipeline, session))
+    with settings_placed(pipeline):
+        frames = Frames(
+            pipeline, graph, spark, bootstrap=_NOWHERE, opener=lambda session: WithoutRows(pipeline, session)
+        )
     problems: list[Problem] = []
     broken: set[str] = set()
     for name in graph.order:
@@ -48,6 +65,18 @@ def analysed(pipeline: Pipeline, graph: Graph, spark: SparkSession) -> None:
             problems += _problems(_look_at_sink, frames, sink)
     if problems:
         raise PipelineInvalid(problems)
+
+
+@contextmanager
+def settings_placed(pipeline: Pipeline) -> Iterator[None]:
+    """Tell what Spark says against the settings of a pipeline, while it is given them, as a mistake of the file."""
+    from pyspark.errors import IllegalArgumentException
+
+    try:
+        yield
+    except IllegalArgumentException as e:
+        what = f"the settings in `spark`: {message_of(e)}"
+        raise PipelineInvalid([Problem(pipeline.place, what, "Give it another value, or leave it out")]) from e
 
 
 def missing_topics(pipeline: Pipeline, client: Client) -> list[Problem]:
@@ -98,11 +127,10 @@ class WithoutRows:
         return self._opened.table(source)
 
     def files(self, source: FileSource) -> DataFrame:
-        from ottla.pipelines.formats import schema_of
-
-        if source.schema is None:
-            return self._opened.files(source)
-        return self._empty(schema_of(source.schema), streaming=source.stream)
+        # As they are: only so does Spark look whether they are there.
+        if (problem := unknown_format(self._spark, source.format, read=True)) is not None:
+            raise PipelineInvalid([Problem(source.place, f"source `{source.name}`: {problem.what}", problem.fix)])
+        return self._opened.files(source)
 
     def _empty(self, schema: StructType, *, streaming: bool) -> DataFrame:
         from pyspark.sql import functions as F  # noqa: N812
@@ -123,17 +151,27 @@ def _problems(look: Callable[[Frames, Looked], None], frames: Frames, at: Looked
 
 
 def _look_at(frames: Frames, name: str) -> None:
-    _ = frames.frame(name).schema
     pipeline = frames.pipeline
-    if sends_away(pipeline.sources[name] if name in pipeline.sources else pipeline.steps[name]):
-        side = frames.side_frame(name)
-        assert side is not None, "it sends records away"
+    frame = frames.frame(name)
+    _ = frame.schema
+    node = pipeline.sources[name] if name in pipeline.sources else pipeline.steps[name]
+    if name in frames.graph.streams and not frame.isStreaming:
+        what = f"step `{name}` reads a stream and gives rows that are none"
+        raise PipelineInvalid([Problem(node.place, what, "Let it make its frame from the frames that it is given")])
+    if not sends_away(node):
+        return
+    side = frames.side_frame(name)
+    assert side is not None, "it sends records away"
+    try:
         _ = side.schema
+        _refuse_unsupported(side, "append")
+    except _spark_error() as e:
+        what = f"what `{name}` sends away: {message_of(e)}"
+        fix = "Give what is grouped a watermark, or let the rule drop or fail"
+        raise PipelineInvalid([Problem(node.place, what, fix)]) from e
 
 
 def _look_at_sink(frames: Frames, sink: Sink) -> None:
-    from pyspark.errors import PySparkException
-
     frame = frames.frame(sink.input)
     refuse_connect(sink, frame)
     what = f"sink `{sink.name}`"
@@ -141,30 +179,102 @@ def _look_at_sink(frames: Frames, sink: Sink) -> None:
         if isinstance(sink, TopicSink):
             _ = records_of(sink, frame).schema
         elif isinstance(sink, TableSink):
-            _look_at_table(sink, frame)
+            _look_at_table(sink, frame, path_of(frames.pipeline, sink.path))
+        else:
+            _look_at_format(sink, frame)
         mode = table_mode(sink, frame) if isinstance(sink, TableSink) else sink.mode
         _refuse_unsupported(frame, mode)
-    except PySparkException as e:
+    except _spark_error() as e:
         raise PipelineInvalid([problem_of(e, sink.place, what=what, in_text=False)]) from e
     except OttlaError as e:
         if isinstance(e, PipelineInvalid):
             raise
         raise PipelineInvalid([Problem(sink.place, f"{what}: {e}", "Change the sink")]) from e
+    if mode != "append":
+        _refuse_two_views(frames, sink, mode)
 
 
-def _look_at_table(sink: TableSink, frame: DataFrame) -> None:
+def _look_at_table(sink: TableSink, frame: DataFrame, path: str) -> None:
     from pyspark.sql import functions as F  # noqa: N812
 
     from ottla.pipelines.tables.partitions import partition_column, partition_problems
 
+    _refuse_doubles(sink, frame)
     for expression in (*map(quoted, sink.keys), sink.deleted, sink.order):
         if expression is not None:
-            _ = frame.select(F.expr(expression)).schema
-    columns = [partition_column(text) for text in sink.partition_by]
-    told = partition_problems(columns, json.loads(frame.schema.json()))
+            # Beside the columns: alone, `max(x)` would be taken for a query of its own.
+            _ = frame.select("*", F.expr(expression)).schema
+    schema = json.loads(frame.schema.json())
+    told = partition_problems([partition_column(text) for text in sink.partition_by], schema)
+    fix = "Change `partition_by`"
+    if not told:
+        told, fix = _differences(sink, path, schema), "Change the sink, or write to another path"
     if told:
-        fix = "Change `partition_by`"
         raise PipelineInvalid([Problem(sink.place, f"sink `{sink.name}`: {each}", fix) for each in told])
+
+
+def _differences(sink: TableSink, path: str, schema: dict[str, Any]) -> list[str]:
+    """What keeps these rows from a table that is there already; its writer would find it with the first batch."""
+    from ottla.pipelines.tables import table_files
+    from ottla.pipelines.tables.commit_log import CommitLog
+    from ottla.pipelines.tables.schemas import merged
+
+    state = CommitLog(table_files(path)).refresh()
+    if not state.exists:
+        return []
+    kept = {"partition_by": state.partition_by, "keys": state.keys, "order": (state.order or "",)}
+    asked = {"partition_by": sink.partition_by, "keys": sink.keys, "order": (sink.order or "",)}
+    told = [
+        f"the table is there, and its `{name}` is {_listed(kept[name])} and not {_listed(asked[name])}"
+        for name in kept
+        if kept[name] != asked[name]
+    ]
+    return told + [f"the column {mismatch}" for mismatch in merged(state.schema, schema)[1]]
+
+
+def _listed(texts: tuple[str, ...]) -> str:
+    return ", ".join(f"`{text}`" for text in texts if text) or "nothing"
+
+
+def _look_at_format(sink: FormatSink, frame: DataFrame) -> None:
+    problem = unknown_format(frame.sparkSession, sink.format, read=False) or unfit_column(frame, sink.format)
+    if problem is not None:
+        raise PipelineInvalid([Problem(sink.place, f"sink `{sink.name}`: {problem.what}", problem.fix)])
+    if sink.format.lower() in FILE_FORMATS:
+        _refuse_doubles(sink, frame)
+
+
+def _refuse_doubles(sink: Sink, frame: DataFrame) -> None:
+    """Files can be written with two columns of one name, and not be read again."""
+    seen = Counter(name.lower() for name in frame.columns)
+    doubles = [name for name in frame.columns if seen[name.lower()] > 1]
+    if doubles:
+        what = f"sink `{sink.name}`: its rows have the column `{doubles[0]}` more than once"
+        raise PipelineInvalid([Problem(sink.place, what, "Name the columns in a step, each with a name of its own")])
+
+
+def _refuse_two_views(frames: Frames, sink: Sink, mode: str) -> None:
+    """What a rule sends away is told when a group is finished, and such a sink sees groups that are not."""
+    waiting, seen = [sink.input], set[str]()
+    while waiting:
+        name = waiting.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        waiting += frames.graph.inputs(name)
+        step = frames.pipeline.steps.get(name)
+        if step is None or not any(rule.otherwise == "route" for rule in step.expect):
+            continue
+        if is_grouped(frames.frame(name)):
+            what = f"sink `{sink.name}` has the mode {mode}, and a rule of the step `{name}`, which groups, routes rows"
+            fix = "Let the mode be append, or let the rule drop or fail: of a group only the last row can be routed"
+            raise PipelineInvalid([Problem(sink.place, what, fix)])
+
+
+def _spark_error() -> type[Exception]:
+    from pyspark.errors import PySparkException
+
+    return PySparkException
 
 
 def _refuse_unsupported(frame: DataFrame, mode: str) -> None:

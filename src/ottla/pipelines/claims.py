@@ -36,6 +36,8 @@ LISTEN_MS = BEAT_MS + 2_000
 LOOK_BACK_MS = 600_000
 """How far back others are looked for: far more than SILENCE_MS, since the broker's clock may not be ours."""
 POLL_MS = 500
+REFUSED = "another run is there"
+"""The last word of a run that made way."""
 
 
 class AlreadyRunning(OttlaError):
@@ -107,7 +109,7 @@ def claim(
             return
         heard = _heard_again(client, mine, producer, suspects, clock=clock, pause=pause, start=position + 1)
         if heard is not None:
-            told = replace(mine, state="stopped", at=moment(clock.now_ms()), error="another run is there")
+            told = replace(mine, state="stopped", at=moment(clock.now_ms()), error=REFUSED)
             producer.send_batch(PROGRESS_TOPIC, [record_of(told)])
             # Last, so that readers of the latest record find the run that is there.
             producer.send_batch(PROGRESS_TOPIC, [record_of(heard)])

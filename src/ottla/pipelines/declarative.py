@@ -22,11 +22,14 @@ from ottla.pipelines.errors import PipelineInvalid, Problem
 from ottla.pipelines.frames import TIME_ZONE, Frames, Opened, path_of, topic_options
 from ottla.pipelines.graph import Graph, graph
 from ottla.pipelines.queries import QueryPlan, planned, records_of
+from ottla.pipelines.references import statement_in
 from ottla.pipelines.spec import Pipeline, SqlStep, Step, TableSink, TopicSink, TopicSource
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+HANDED_OVER = "_ottla_"
+"""Before the names of frames, which would otherwise meet the names that `spark.sql` has for its own arguments."""
 _OTHER_RUNNER = "Run it with `ottla pipeline run`"
 
 
@@ -60,6 +63,12 @@ def why_not(pipeline: Pipeline) -> list[Problem]:
         elif sink.mode != "append":
             what = f"the sink `{sink.name}` has the mode {sink.mode}, and Spark's own engine only appends"
             problems.append(Problem(sink.place, what, _OTHER_RUNNER))
+    first: dict[str, str] = {}
+    for plan in planned(pipeline, graph(pipeline)):
+        other = first.setdefault(engine_name(plan.name).lower(), plan.name)
+        if other != plan.name:
+            what = f"`{other}` and `{plan.name}` are one name to Spark's own engine: {engine_name(plan.name)}"
+            problems.append(Problem(plan.place, what, "Give the sink another name"))
     return problems
 
 
@@ -79,22 +88,20 @@ class EngineFrames(Frames):
     """Frames in the one session that the engine has, whose views and settings may not be changed."""
 
     def __init__(self, pipeline: Pipeline, graph: Graph, spark: SparkSession, *, bootstrap: str) -> None:
-        # Not by way of the parent, which makes a session of its own.
-        self.pipeline = pipeline
-        self.graph = graph
-        self.bootstrap = bootstrap
-        self.spark = spark
-        self._parent = spark
-        self._hold_file = None
-        self._opener = EngineOpened(pipeline, spark, bootstrap=bootstrap, hold_file=None)
-        self._frames = {}
-        self._sides = {}
+        super().__init__(
+            pipeline,
+            graph,
+            spark,
+            bootstrap=bootstrap,
+            opener=lambda session: EngineOpened(pipeline, session, bootstrap=bootstrap, hold_file=None),
+            has_own_session=False,
+        )
 
     def _step(self, step: Step) -> DataFrame:
         if not isinstance(step, SqlStep):
             return super()._step(step)
-        inputs = {name: self.frame(name) for name in self.graph.inputs(step.name)}
-        frames: dict[str, Any] = dict(inputs)
+        inputs = self.graph.inputs(step.name)
+        frames: dict[str, Any] = {HANDED_OVER + name: self.frame(name) for name in inputs}
         return self.spark.sql(query_over(inputs, step.sql), **frames)
 
 
@@ -104,9 +111,13 @@ def query_over(names: Iterable[str], sql: str) -> str:
     Each frame gets its name by WITH, so that the query itself stays as it is, whatever it calls them by.
     """
     named = list(names)
-    text = sql.rstrip().rstrip(";").replace("{", "{{").replace("}", "}}")
-    views = ", ".join(f"{name} AS (SELECT * FROM {{{name}}})" for name in named)
-    return f"WITH {views} SELECT * FROM (\n{text}\n)" if named else f"SELECT * FROM (\n{text}\n)"
+    text = statement_in(sql)
+    if not named:
+        # Where nothing is handed over, Spark puts nothing in, and brackets stay as they are.
+        return f"SELECT * FROM (\n{text}\n)"
+    views = ", ".join(f"{name} AS (SELECT * FROM {{{HANDED_OVER}{name}}})" for name in named)
+    escaped = text.replace("{", "{{").replace("}", "}}")
+    return f"WITH {views} SELECT * FROM (\n{escaped}\n)"
 
 
 def _declare_flow(plan: QueryPlan, frames: EngineFrames) -> None:

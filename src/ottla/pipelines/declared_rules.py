@@ -6,6 +6,7 @@ from typing import Literal
 
 from ottla.pipelines import names
 from ottla.pipelines.fields import Fields, nearest, quoted
+from ottla.pipelines.references import has_subquery
 from ottla.pipelines.spec import Rule, Watermark
 from ottla.pipelines.yaml_places import Entry, Items, Node, Section, Text
 
@@ -68,7 +69,8 @@ def _rule(entry: Entry, fields: Fields) -> Rule | None:
         if entry.node.kind == "nothing" or not entry.node.text.strip():
             fields.problems.report(entry.line, f"{what} says nothing", f"Write it as `{entry.key}: amount > 0`")
             return None
-        return Rule(entry.key, place, entry.node.text.strip(), "fail")
+        text = entry.node.text.strip()
+        return Rule(entry.key, place, text, "fail") if _is_of_row(fields, entry.line, what, text) else None
     if isinstance(entry.node, Items):
         fields.problems.report(entry.line, f"{what} is a list", "Write one predicate in SQL, joined by AND")
         return None
@@ -77,9 +79,18 @@ def _rule(entry: Entry, fields: Fields) -> Rule | None:
     inner.required("where", fix="Write `where: amount > 0`, a predicate in SQL")
     where = inner.text("where", example="amount > 0")
     outcome = _otherwise(inner)
-    if where is None or outcome is None:
+    if where is None or outcome is None or not _is_of_row(fields, inner.line_of("where"), what, where):
         return None
     return Rule(entry.key, place, where, outcome[0], outcome[1])
+
+
+def _is_of_row(fields: Fields, line: int, what: str, where: str) -> bool:
+    """Rows that pass and rows that are sent away are told apart twice, and another query may answer otherwise then."""
+    if has_subquery(where):
+        fix = "Join what it asks for in a step, and put the rule there"
+        fields.problems.report(line, f"{what} depends on more than the row: it asks a query", fix)
+        return False
+    return True
 
 
 def _otherwise(rule: Fields) -> tuple[Literal["drop", "fail", "route"], str | None] | None:

@@ -108,7 +108,7 @@ def _table_sink(entry: Entry, fields: Fields, origin: str | None) -> TableSink |
         input=origin,
         path=path,
         partition_by=partition_by,
-        keys=keys,
+        keys=tuple(map(names.column_name, keys)),
         deleted=deleted,
         order=order,
     )

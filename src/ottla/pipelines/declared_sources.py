@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ottla.pipelines import declared_rules
 from ottla.pipelines.ddl import columns_in
 from ottla.pipelines.fields import Fields, Problems, whole_section
+from ottla.pipelines.formats import HIDDEN
 from ottla.pipelines.spec import Avro, Csv, FileSource, Format, Json, Raw, Source, TableSource, TopicSource
 from ottla.pipelines.yaml_places import Entry
 from ottla.spark.errors import InvalidOption
@@ -45,6 +47,9 @@ SET_BY_US = {
     "holdfile": "Leave it out",
 }
 """Options of `format("ottla")` that a pipeline decides itself, in lower case."""
+STARTS_BY_TIME = frozenset({"startingtimestamp", "startingoffsetsbytimestamp"})
+"""Options that come before `startingOffsets`, in lower case."""
+_NESTED = ("ARRAY", "MAP", "STRUCT")
 _SCHEMA = "id BIGINT, amount DOUBLE"
 _ANY_ADDRESS = "localhost:9092"
 """Options are checked as a whole, and without an address they are none; nobody is called there."""
@@ -123,16 +128,30 @@ def _format(fields: Fields, directory: Path) -> Format | None:
         return Raw()
     if not fields.required("schema", fix=f"Write what a value holds, as `schema: {_SCHEMA}`"):
         return None
-    schema = _schema(fields, taken=ADDED_COLUMNS)
+    schema = _schema(fields, is_of_topic=True)
     if name == "json":
         return None if schema is None else Json(schema)
-    separator = fields.node("separator")
+    separator = _separator(fields)
+    nested = [column for column in columns_in(schema or "") if column.type.upper().startswith(_NESTED)]
+    if nested:
+        what = f"the column `{nested[0].name}` is {nested[0].type}, which no line of csv can hold"
+        fields.report("schema", what, "Declare it as STRING, and take it apart in a step")
+        return None
+    return None if schema is None or separator is None else Csv(schema, separator)
+
+
+def _separator(fields: Fields) -> str | None:
+    node = fields.node("separator")
     # A tab or a space is a separator too, so that this text is not stripped as others are.
-    said = getattr(separator, "text", None) if separator is not None else ","
+    said = getattr(node, "text", None) if node is not None else ","
     if not said:
         fields.report("separator", "`separator` is empty", 'Write it as `separator: ";"`')
         return None
-    return None if schema is None else Csv(schema, str(said))
+    if said == "\\" or any(character in said for character in '"\r\n'):
+        what = "`separator` is a quote, a line break or a backslash, which mean something else in csv"
+        fields.report("separator", what, 'Write it as `separator: ";"`')
+        return None
+    return str(said)
 
 
 def _avro(fields: Fields, directory: Path) -> Avro | None:
@@ -156,10 +175,15 @@ def _avro(fields: Fields, directory: Path) -> Avro | None:
     if not isinstance(schema, dict) or schema.get("type") != "record":
         fields.report("schema_file", f"`{name}` is not the schema of a record", 'Its `type` must be "record"')
         return None
+    columns = [field.get("name") for field in schema.get("fields", ()) if isinstance(field, dict)]
+    problem = _name_problem([column for column in columns if isinstance(column, str)], is_of_topic=True)
+    if problem is not None:
+        fields.report("schema_file", *problem)
+        return None
     return Avro(name, jar)
 
 
-def _schema(fields: Fields, *, taken: tuple[str, ...] = ()) -> str | None:
+def _schema(fields: Fields, *, is_of_topic: bool = False) -> str | None:
     schema = fields.text("schema", example=_SCHEMA)
     if schema is None:
         return None
@@ -169,15 +193,25 @@ def _schema(fields: Fields, *, taken: tuple[str, ...] = ()) -> str | None:
             what = f"the schema has a column without a type: `{column.name}`" if column.name else "a column is missing"
             fields.report("schema", what, f"Write names and types, as `schema: {_SCHEMA}`")
             return None
-        if column.name.lower() in taken:
-            fields.report("schema", f"the column `{column.name}` is there already", "Give it another name")
-            return None
-    seen = [column.name.lower() for column in columns]
-    doubles = [column.name for column in columns if seen.count(column.name.lower()) > 1]
-    if doubles:
-        fields.report("schema", f"the schema has the column `{doubles[0]}` twice", "Give each column a name of its own")
+    problem = _name_problem([column.name for column in columns], is_of_topic=is_of_topic)
+    if problem is not None:
+        fields.report("schema", *problem)
         return None
     return schema
+
+
+def _name_problem(columns: Sequence[str], *, is_of_topic: bool) -> tuple[str, str] | None:
+    """What is wrong with the names of columns, and what to do about it; records of topics bring some of their own."""
+    seen = Counter(column.lower() for column in columns)
+    for column in columns:
+        if is_of_topic and column.lower() in ADDED_COLUMNS:
+            return f"the column `{column}` is there already", "Give it another name"
+        if is_of_topic and column.startswith(HIDDEN):
+            fix = "Leave it out, or read the topic raw and take the values apart in a step"
+            return f"the column `{column}` begins with `{HIDDEN}`, which is kept for Ottla", fix
+        if seen[column.lower()] > 1:
+            return f"the schema has the column `{column}` twice", "Give each column a name of its own"
+    return None
 
 
 def _check_read_options(fields: Fields, topic: str, starting: str, options: Mapping[str, str], *, latest: bool) -> None:
@@ -187,6 +221,7 @@ def _check_read_options(fields: Fields, topic: str, starting: str, options: Mapp
             fields.report("options", f"the option `{name}` is set by the pipeline", SET_BY_US[name.lower()])
         else:
             allowed[name] = value
+    _check_starts(fields, topic, starting, allowed, latest=latest)
     whole = {"kafka.bootstrap.servers": _ANY_ADDRESS, "subscribe": topic, "startingOffsets": starting, **allowed}
     try:
         read_options(whole, streaming=not latest)
@@ -196,6 +231,25 @@ def _check_read_options(fields: Fields, topic: str, starting: str, options: Mapp
         spelled = next((name for name in allowed if name.lower() == error.option.lower()), error.option)
         key, name = ("starting", "starting") if is_start else ("options", spelled)
         fields.report(key, f"`{name}`: {error.problem}", error.fix or "Give it another value, or leave it out")
+
+
+def _check_starts(fields: Fields, topic: str, starting: str, options: Mapping[str, str], *, latest: bool) -> None:
+    """A start is said once, and it is one of this topic."""
+    others = [name for name in options if name.lower() in STARTS_BY_TIME]
+    if others and latest:
+        what = f"`{others[0]}`: `read: latest` always begins at the first record, or keys would be missing"
+        fields.report("options", what, "Leave it out")
+    elif others and "starting" in fields:
+        what = f"`{others[0]}` comes before `starting`, which then means nothing"
+        fields.report("options", what, "Leave one of the two out")
+    try:
+        offsets = json.loads(starting)
+    except ValueError:
+        return
+    foreign = sorted(set(offsets) - {topic}) if isinstance(offsets, dict) else []
+    if foreign:
+        what = f"`starting` has offsets of `{foreign[0]}`, and the source reads `{topic}`"
+        fields.report("starting", what, f"Name `{topic}` there, and no other topic")
 
 
 # --- tables and files ---------------------------------------------------------------------------------

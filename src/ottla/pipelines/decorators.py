@@ -18,10 +18,14 @@ functions are called when the pipeline runs.
 
 from __future__ import annotations
 
+import ast
 import inspect
 import sys
+import sysconfig
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from importlib.machinery import PathFinder
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any, TypeVar
@@ -29,12 +33,14 @@ from typing import Any, TypeVar
 from ottla.pipelines.errors import PipelineInvalid, Problem
 from ottla.pipelines.reading import declared, read_text
 from ottla.pipelines.spec import Pipeline, Place
-from ottla.pipelines.yaml_places import Entry, Section, as_node
+from ottla.pipelines.yaml_places import Entry, Section, Text, as_node
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Expect = Mapping[str, str | Mapping[str, object]]
 """Rules by name: a predicate, or `{"where": ..., "otherwise": "drop"}` as in YAML."""
 Options = Mapping[str, object]
+OWN_PACKAGES = ("ottla", "pyspark_ottla")
+"""They may come from elsewhere than where packages are installed."""
 
 
 def pipeline(
@@ -198,13 +204,15 @@ class Declaration:
 
     # --- the whole ----------------------------------------------------------------------------------------
 
-    def declared(self, file: str | None = None) -> Pipeline:
+    def declared(self, file: str | None = None, *, query_lines: Mapping[int, int] | None = None) -> Pipeline:
         """The pipeline, once it is complete. Raises PipelineInvalid with everything that is wrong.
 
         `file` is how messages call the file, and paths begin where it is; None: the file that made the declaration.
+        `query_lines` says where the texts of queries begin, by the lines of the calls that they are given to.
         """
         named = self._file if file is None else file
-        sections = [Entry(key, self._line, Section(self._line, tuple(entries))) for key, entries in self._parts.items()]
+        parts = {**self._parts, "steps": [_with_line(entry, query_lines or {}) for entry in self._parts["steps"]]}
+        sections = [Entry(key, self._line, Section(self._line, tuple(entries))) for key, entries in parts.items()]
         top = as_node(self._top, self._line)
         assert isinstance(top, Section)
         problems = [Problem(Place(named, line), what, fix) for line, what, fix in (*self._problems, *self._lost())]
@@ -229,6 +237,20 @@ class Declaration:
             self._problems.append((line, what, "Keep one of the two"))
             return
         self._parts[part].append(Entry(name, line, as_node(_given(fields), line)))
+
+
+def _with_line(step: Entry, query_lines: Mapping[int, int]) -> Entry:
+    """A step whose query, if it is one, stands where its text begins."""
+    line = query_lines.get(step.line)
+    if line is None or not isinstance(step.node, Section):
+        return step
+    entries = [
+        replace(entry, node=replace(entry.node, text_line=line))
+        if entry.key == "sql" and isinstance(entry.node, Text)
+        else entry
+        for entry in step.node.entries
+    ]
+    return replace(step, node=replace(step.node, entries=tuple(entries)))
 
 
 def _except(given: Mapping[str, object], *names: str) -> dict[str, object]:
@@ -264,15 +286,35 @@ def load_python(path: Path) -> Pipeline:
     file = str(path)
     text = read_text(path)
     name = path.stem
-    if not name.isidentifier() or name in sys.stdlib_module_names:
+    if not name.isidentifier() or _is_taken(name):
         what = f"`{path.name}` cannot be loaded as a module, which steps in Python need"
-        raise _invalid(file, 1, what, "Name it like `orders_pipeline.py`, and not like a module of Python itself")
+        fix = "Name it like `orders_pipeline.py`, and not like a module of Python itself or one that is installed"
+        raise _invalid(file, 1, what, fix)
     module = _run(path, name, text)
     found = list({id(value): value for value in vars(module).values() if isinstance(value, Declaration)}.values())
     if len(found) != 1:
         what = "no pipeline is declared here" if not found else f"{len(found)} pipelines are declared here"
         raise _invalid(file, 1, what, 'Write one `pipeline = op.pipeline("some-name")` at the top of the module')
-    return found[0].declared(file)
+    return found[0].declared(file, query_lines=_query_lines(text))
+
+
+def _query_lines(text: str) -> dict[int, int]:
+    """Where the texts of queries begin: most often further down than the calls `pipeline.sql(...)` that hold them."""
+    found = {}
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "sql":
+            named = [word.value for word in node.keywords if word.arg == "query"]
+            for query in (*node.args[1:2], *named):
+                if isinstance(query, ast.Constant):
+                    found[node.lineno] = query.lineno
+    return found
+
+
+def _is_taken(name: str) -> bool:
+    """Whether others import a module by this name: it would get this file in its place."""
+    installed = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
+    is_installed = PathFinder.find_spec(name, installed) is not None
+    return is_installed or name in sys.stdlib_module_names or name in OWN_PACKAGES
 
 
 def _run(path: Path, name: str, text: str) -> ModuleType:
@@ -288,7 +330,8 @@ def _run(path: Path, name: str, text: str) -> ModuleType:
     sys.modules[name] = module
     try:
         # Compiled anew each time: a cache goes by seconds, and a file may be changed and run again within one.
-        exec(compile(text, resolved, "exec"), vars(module))
+        # As if nobody had called it: annotations here are texts, and those of the file are what it says itself.
+        exec(compile(text, resolved, "exec", dont_inherit=True), vars(module))
     except BaseException as error:
         if before is None:
             del sys.modules[name]

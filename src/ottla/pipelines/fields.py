@@ -18,6 +18,8 @@ Word = TypeVar("Word", bound=str)
 
 LIKENESS = 0.6
 """How alike two names must be for one to be offered in place of the other."""
+DIGITS_MAX = 18
+"""Of a number: so many fit into 64 bits."""
 _TRUE = ("true", "yes", "on", "y")
 
 
@@ -151,7 +153,7 @@ class Fields:
         if entry is None:
             return None
         text = entry.node.text.replace("_", "") if isinstance(entry.node, Text) else ""
-        if text.isascii() and text.isdigit() and int(text) >= lowest:
+        if text.isascii() and text.isdigit() and len(text) <= DIGITS_MAX and int(text) >= lowest:
             return int(text)
         self.report(key, f"`{key}` is not a whole number of at least {lowest}", f"Write it as `{key}: {lowest}`")
         return None

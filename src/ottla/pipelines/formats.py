@@ -1,6 +1,6 @@
 """Records of a topic as columns, by their format; and rows as the keys and values of records.
 
-What comes out of `opened` has, besides the columns that users see, some whose names begin with two underscores: the
+What comes out of `opened` has, besides the columns that users see, some whose names begin with `__ottla_`: the
 record as it was, and what is wrong with it. Knows Spark's columns; not what becomes of records that are wrong.
 
 A value is either of its format, whole, or it is bad: Spark would read `{"amount": "x"}` as a row without an amount, and
@@ -26,13 +26,14 @@ ADDED_COLUMNS = {
     "_timestamp": "timestamp",
 }
 """What every parsed source has besides the columns of its schema, and where it comes from."""
-HIDDEN = "__"
+HIDDEN = "__ottla_"
 """How the names of columns begin that no user sees."""
-PROBLEM = "__problem"
+PROBLEM = HIDDEN + "problem"
 """What is wrong with a record; null: it is as it should be."""
 _CARRIED = ("key", "value", "topic", "partition", "offset", "headers")
-_PARSED = "__parsed"
-_CORRUPT = "__corrupt"
+_PARSED = HIDDEN + "parsed"
+_CORRUPT = HIDDEN + "corrupt"
+_END = "ottla: the end"
 
 ISO_UTC = {
     "timeZone": "UTC",
@@ -106,35 +107,40 @@ def schema_of(ddl: str) -> StructType:
 
 def _json(records: DataFrame, form: Json) -> tuple[DataFrame, Column, Column, StructType]:
     from pyspark.sql import functions as F  # noqa: N812
-    from pyspark.sql.types import ArrayType, IntegerType, StringType, StructField, StructType
+    from pyspark.sql.types import StringType, StructField, StructType
 
     schema = schema_of(form.schema)
-    # As the only item of an array with something behind it, since text after an object is not looked at otherwise.
-    envelope = StructType(
-        [
-            StructField("items", ArrayType(schema)),
-            StructField("end", IntegerType()),
-            StructField(_CORRUPT, StringType()),
-        ]
-    )
     text = F.col(hidden("value")).cast("string")
-    enclosed = F.concat(F.lit('{"items":['), text, F.lit('],"end":1}'))
     options = {
         "mode": "PERMISSIVE",
         "columnNameOfCorruptRecord": _CORRUPT,
         "allowSingleQuotes": "false",
+        # NaN and the like are no JSON, and Spark would take them in quotes too.
+        "allowNonNumericNumbers": "false",
         "timeZone": "UTC",
     }
-    parsed = records.withColumn(_PARSED, evaluated_once(F.from_json(enclosed, envelope, options)))
-    found = F.col(_PARSED)
-    row = F.get(found.getField("items"), F.lit(0))
-    whole = (
-        found.getField(_CORRUPT).isNull()
-        & (found.getField("end") == 1)
-        & (F.size(found.getField("items")) == 1)
-        & row.isNotNull()
-    )
+    columns = StructType([*schema.fields, StructField(_CORRUPT, StringType())])
+    parsed = records.withColumn(_PARSED, evaluated_once(F.from_json(text, columns, options)))
+    row = F.col(_PARSED)
+    whole = row.isNotNull() & row.getField(_CORRUPT).isNull() & _is_one_object(text)
     return parsed, row, _text_problem(text, whole, "the value is no JSON object of the schema"), schema
+
+
+def _is_one_object(text: Column) -> Column:
+    """Whether a text that begins as an object has nothing behind it: Spark reads one value and looks no further.
+
+    Most objects have no other one inside, and there it is enough to see where the first brace is closed. The others are
+    read once more, in a list with something behind them that no text can have foreseen.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+
+    trimmed = F.rtrim(text, F.lit(" \t\r\n"))
+    mark = F.xxhash64(text)
+    listed = F.concat(F.lit("["), text, F.lit(f',{{"{_END}":'), mark.cast("string"), F.lit("}]"))
+    items = F.from_json(listed, f"ARRAY<STRUCT<`{_END}`: BIGINT>>", {"allowSingleQuotes": "false"})
+    is_alone = (F.size(items) == 2) & (F.get(items, F.lit(1)).getField(_END) == mark)
+    ends_first = F.locate("}", trimmed) == F.length(trimmed)
+    return F.when(ends_first, F.lit(True)).otherwise(F.endswith(trimmed, F.lit("}")) & is_alone)
 
 
 def _csv(records: DataFrame, form: Csv) -> tuple[DataFrame, Column, Column, StructType]:

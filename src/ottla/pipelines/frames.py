@@ -18,6 +18,7 @@ from ottla.pipelines.errors import PipelineInvalid, Problem
 from ottla.pipelines.graph import Graph
 from ottla.pipelines.python_steps import called
 from ottla.pipelines.quality import Check
+from ottla.pipelines.references import statement_in
 from ottla.pipelines.spark_errors import problem_of
 from ottla.pipelines.spec import (
     FileSource,
@@ -138,11 +139,13 @@ class Frames:
         bootstrap: str,
         hold_file: str | None = None,
         opener: Callable[[SparkSession], Opener] | None = None,
+        has_own_session: bool = True,
     ) -> None:
+        """Without a session of its own it works in the one that is given, whose views and settings it then uses."""
         self.pipeline = pipeline
         self.graph = graph
         self.bootstrap = bootstrap
-        self.spark = session_of(pipeline, spark)
+        self.spark = session_of(pipeline, spark) if has_own_session else spark
         self._parent = spark
         self._hold_file = hold_file
         made = opener(self.spark) if opener is not None else None
@@ -177,6 +180,11 @@ class Frames:
             node = self._node(name)
             self._sides[name] = self._sent_away(node) if sends_away(node) else None
         return self._sides[name]
+
+    def source_rows(self, source: TopicSource, *, streaming: bool, headers: bool) -> DataFrame:
+        """The records of a topic as columns, those included that no user sees; nothing is decided about them yet."""
+        records = self._opener.topic(source, streaming=streaming, headers=headers)
+        return formats.opened(records, source.format, directory=directory_of(self.pipeline))
 
     def _node(self, name: str) -> Source | Step:
         return self.pipeline.sources[name] if name in self.pipeline.sources else self.pipeline.steps[name]
@@ -214,8 +222,7 @@ class Frames:
 
         # What a table of the latest sends away is sent once, as the stream that the topic is.
         streaming = of_side or not source.latest_by_key
-        records = self._opener.topic(source, streaming=streaming, headers=of_side)
-        rows = formats.opened(records, source.format, directory=directory_of(self.pipeline))
+        rows = self.source_rows(source, streaming=streaming, headers=of_side)
         check_rules(rows, source.expect, node=source.name)
         part = {name: F.col(formats.hidden(name)) for name in ("key", "value", "topic", "partition", "offset")}
         origin = F.format_string("%s-%d@%d", part["topic"], part["partition"], part["offset"])
@@ -247,7 +254,7 @@ class Frames:
     def _query(self, step: SqlStep) -> DataFrame:
         from pyspark.errors import ParseException
 
-        text = step.sql.rstrip().rstrip(";")
+        text = statement_in(step.sql)
         what = f"step `{step.name}`"
         try:
             # As a part of another query, so that nothing else is taken: Spark carries out other statements at once.
@@ -268,6 +275,20 @@ class Frames:
         except _spark_error() as e:
             return problem_of(e, step.sql_place, what=what, lines_before=_LINES_BEFORE)
         return Problem(step.sql_place, f"{what} is a statement but no query", "Write a SELECT")
+
+
+class BatchFrames(Frames):
+    """The frames of one batch of a stream, whose rows are given for the source that they come from."""
+
+    def __init__(self, of: Frames, source: str, rows: DataFrame) -> None:
+        super().__init__(of.pipeline, of.graph, rows.sparkSession, bootstrap=of.bootstrap, has_own_session=False)
+        self._source = source
+        self._rows = rows
+
+    def source_rows(self, source: TopicSource, *, streaming: bool, headers: bool) -> DataFrame:
+        if source.name == self._source:
+            return self._rows
+        return super().source_rows(source, streaming=streaming, headers=headers)
 
 
 def sends_away(node: Source | Step) -> bool:
@@ -296,7 +317,8 @@ def check_rules(rows: DataFrame, rules: tuple[Rule, ...], *, node: str) -> None:
     for rule in rules:
         what = f"the rule `{rule.name}` of `{node}`"
         try:
-            kind = rows.select(F.expr(rule.where)).schema.fields[0].dataType
+            # Beside the columns, so that an aggregate is refused here and with its place.
+            kind = rows.select("*", F.expr(rule.where)).schema.fields[-1].dataType
         except _spark_error() as e:
             problems.append(problem_of(e, rule.place, what=what, in_text=False))
             continue

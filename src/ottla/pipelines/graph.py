@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ottla.pipelines.errors import PipelineInvalid, Problem
 from ottla.pipelines.fields import nearest, quoted
-from ottla.pipelines.references import Reference, references_in
+from ottla.pipelines.references import Reference, TooDeep, references_in
 from ottla.pipelines.spec import (
     FileSource,
     Pipeline,
@@ -80,8 +80,15 @@ def _inputs(pipeline: Pipeline, unread: frozenset[str]) -> tuple[dict[str, tuple
     problems: list[Problem] = []
     inputs: dict[str, tuple[str, ...]] = dict.fromkeys(pipeline.sources, ())
     for step in pipeline.steps.values():
-        found = []
-        for reference, place in _references(step):
+        found: list[str] = []
+        try:
+            references = _references(step)
+        except TooDeep as error:
+            inputs[step.name] = ()
+            place = Place(step.place.file, _sql_line(step) + error.line - 1)
+            problems.append(Problem(place, f"the step `{step.name}`: {error}", "Divide it into steps"))
+            continue
+        for reference, place in references:
             if "." in reference.name:
                 # A table of Spark's catalog, or a file by its path: not ours to know.
                 continue
@@ -106,6 +113,10 @@ def _references(step: Step) -> list[tuple[Reference, Place]]:
         return [(Reference(name, 1), step.place) for name in step.inputs]
     first = step.sql_place
     return [(found, Place(first.file, first.line + found.line - 1)) for found in references_in(step.sql)]
+
+
+def _sql_line(step: Step) -> int:
+    return step.place.line if isinstance(step, PythonStep) else step.sql_place.line
 
 
 def _unknown(said: str, reference: Reference, place: Place, known: Mapping[str, str], *, in_sql: bool) -> Problem:

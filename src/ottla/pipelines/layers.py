@@ -6,8 +6,9 @@ gets a place of its own in it, so that it runs between boxes and not behind them
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 COLUMN_GAP = 70
@@ -72,19 +73,23 @@ def _put_in_order(members: list[list[str]], links: Sequence[tuple[str, str]]) ->
     for start, end in links:
         after[start].append(end)
         before[end].append(start)
+    position = {name: place for column in members for name, place in _places(column)}
+
+    def middle(name: str, near: dict[str, list[str]]) -> float:
+        places = [position[other] for other in near[name]]
+        return sum(places) / len(places) if places else position[name]
+
     for sweep in range(SWEEPS):
         forth = sweep % 2 == 0
         for column in members if forth else reversed(members):
-            position = {name: index / max(1, len(other) - 1) for other in members for index, name in enumerate(other)}
-            neighbours = before if forth else after
+            column.sort(key=partial(middle, near=before if forth else after))
+            position.update(_places(column))
 
-            def middle(
-                name: str, position: dict[str, float] = position, near: dict[str, list[str]] = neighbours
-            ) -> float:
-                places = [position[other] for other in near[name]]
-                return sum(places) / len(places) if places else position[name]
 
-            column.sort(key=middle)
+def _places(column: Sequence[str]) -> Iterator[tuple[str, float]]:
+    """How far down in its column each box is, as a share of it."""
+    for index, name in enumerate(column):
+        yield name, index / max(1, len(column) - 1)
 
 
 def _placed(

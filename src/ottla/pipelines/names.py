@@ -11,9 +11,10 @@ _VIEW = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _COLUMN = re.compile(r"[^\W\d]\w*|`[^`]+`")
 _COLUMN_PATH = rf"(?:{_COLUMN.pattern})(?:\.(?:{_COLUMN.pattern}))*"
 _WATERMARK = re.compile(rf"({_COLUMN_PATH})\s+(\S.*)")
-_PARTITION = re.compile(rf"(?:{_COLUMN.pattern})|(?i:date)\(\s*(?:{_COLUMN.pattern})\s*\)")
-_UNIT = r"(?:microsecond|millisecond|second|minute|hour|day|week)s?"
-_INTERVAL = re.compile(rf"(?:interval\s+)?\d+(?:\.\d+)?\s+{_UNIT}(?:\s+\d+(?:\.\d+)?\s+{_UNIT})*", re.IGNORECASE)
+_PARTITION = re.compile(rf"(?:{_COLUMN.pattern})|(?i:date)\(\s*(?:{_COLUMN.pattern})\s*\)(?:\s+(?i:as)\s+\w+)?")
+# Of all units only seconds have fractions: so Spark has it.
+_SPAN = r"(?:[0-9]+(?:\.[0-9]+)?\s+seconds?|[0-9]+\s+(?:microsecond|millisecond|minute|hour|day|week)s?)"
+_INTERVAL = re.compile(rf"(?:interval\s+)?{_SPAN}(?:\s+{_SPAN})*", re.IGNORECASE)
 _FUNCTION = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*")
 
 KEPT_PREFIX = "_ottla"
@@ -88,8 +89,13 @@ def is_column(text: str) -> bool:
     return _COLUMN.fullmatch(text) is not None
 
 
+def column_name(text: str) -> str:
+    """The name of a column that may stand in backquotes."""
+    return text[1:-1] if text.startswith("`") else text
+
+
 def is_partitioning(text: str) -> bool:
-    """Whether the text is a column or `date(column)`."""
+    """Whether the text is a column, `date(column)` or `date(column) AS name`."""
     return _PARTITION.fullmatch(text) is not None
 
 

@@ -1,7 +1,8 @@
 """How a run tells of itself and hears what is asked of it, without ever waiting for a broker or failing with it.
 
 One thread of its own does both. What is told waits in a queue of bounded length; a broker that is away loses the oldest
-of it, and nothing else. Knows neither Spark nor what a pipeline is.
+of it, and nothing else. Where nobody tells anything, as while Spark is being started, the thread says that the run is
+there. Knows neither Spark nor what a pipeline is.
 """
 
 from __future__ import annotations
@@ -10,15 +11,28 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import islice
 
 from ottla.client.blocking.client import Client
 from ottla.client.blocking.consumer import Consumer
 from ottla.client.blocking.producer import Producer
+from ottla.clock import Clock, SystemClock
 from ottla.errors import OttlaError
-from ottla.pipelines.progress import CONTROL_TOPIC, PROGRESS_TOPIC, QueryProgress, RunProgress, decoded_command
+from ottla.pipelines.claims import BEAT_MS, whereabouts
+from ottla.pipelines.progress import (
+    CONTROL_TOPIC,
+    ENDED,
+    PROGRESS_TOPIC,
+    QueryProgress,
+    RunProgress,
+    decoded_command,
+    moment,
+)
 from ottla.pipelines.progress_topics import make_topics, record_of
 
+QUIET_MS_MAX = BEAT_MS + 500
+"""So long the run itself has to tell that it is there; whoever listens for it waits longer."""
 WAITING_MAX = 1_000
 POLL_MS = 250
 OUTAGE_PAUSE_S = 1.0
@@ -32,8 +46,29 @@ _logger = logging.getLogger(__name__)
 class ProgressLink:
     """The way from one run to the broker and back. `close` it."""
 
-    def __init__(self, connect: Callable[[], Client], pipeline: str, run: str, *, control_start: int) -> None:
+    def __init__(
+        self,
+        connect: Callable[[], Client],
+        pipeline: str,
+        run: str,
+        *,
+        control_start: int,
+        clock: Clock | None = None,
+    ) -> None:
         """`control_start`: where the control topic ended when the run began; what is older is not for us."""
+        self._clock = clock or SystemClock()
+        here = whereabouts()
+        now_ms = self._clock.now_ms()
+        self._run_told = RunProgress(
+            pipeline=pipeline,
+            run=run,
+            state="starting",
+            at=moment(now_ms),
+            place=here.place,
+            process=here.process,
+        )
+        """The last that was told of the run as a whole."""
+        self._run_told_ms = now_ms
         self._connect = connect
         self._pipeline = pipeline
         self._run = run
@@ -51,6 +86,9 @@ class ProgressLink:
         """Put something on its way; comes back at once."""
         with self._turn:
             self._waiting.append(told)
+            if isinstance(told, RunProgress):
+                self._run_told = told
+                self._run_told_ms = self._clock.now_ms()
 
     @property
     def is_asked_to_stop(self) -> bool:
@@ -84,9 +122,20 @@ class ProgressLink:
         ):
             consumer.assign([(CONTROL_TOPIC, 0)])
             while not self._closing.is_set():
+                self._say_that_it_is_there()
                 self._send(producer)
                 self._listen(consumer)
             self._send(producer)
+
+    def _say_that_it_is_there(self) -> None:
+        """A run that is silent counts as killed, and another one would begin beside it."""
+        now_ms = self._clock.now_ms()
+        with self._turn:
+            told = self._run_told
+            if told.state in ENDED or now_ms - self._run_told_ms < QUIET_MS_MAX:
+                return
+            self._waiting.append(replace(told, at=moment(now_ms)))
+            self._run_told_ms = now_ms
 
     def _send(self, producer: Producer) -> None:
         while some := self._next():

@@ -1,13 +1,14 @@
-"""The streaming queries of a pipeline: one for each sink, and one for each source or step that sends records away.
+"""The outputs of a pipeline as streaming queries: each sink, and each source or step that sends records away.
 
-`planned` says which there are, without Spark; `start` starts one. How often and when is the runner's business.
+`planned` says which there are, without Spark; `query_writer` makes a query for one of them. Which of them share one is
+not known here, nor is when they are started.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ottla.errors import OttlaError
 from ottla.pipelines import formats
@@ -15,15 +16,15 @@ from ottla.pipelines.errors import PipelineInvalid, Problem
 from ottla.pipelines.frames import Frames, path_of, sends_away
 from ottla.pipelines.graph import Graph
 from ottla.pipelines.names import SIDE_ENDING
-from ottla.pipelines.spark_errors import problem_of
+from ottla.pipelines.rows_out import Counting, RowsOut
 from ottla.pipelines.spec import OutputMode, Pipeline, Place, Sink, TableSink, TopicSink
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-AVAILABLE_NOW = "available-now"
+    from ottla.pipelines.tables.table import LoggedTable
+
 QUERY_ID = "sql.streaming.queryId"
 """The property of Spark's threads that says which query they work for."""
 
@@ -34,7 +35,7 @@ class QueryUnknown(OttlaError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryPlan:
-    """A query that is to run."""
+    """An output of a pipeline, and the query that would write it alone."""
 
     name: str
     node: str
@@ -48,7 +49,7 @@ class QueryPlan:
 
 
 def planned(pipeline: Pipeline, graph: Graph) -> tuple[QueryPlan, ...]:
-    """The queries of a pipeline: those of its sinks, in the order of the file, then those of what is sent away."""
+    """The outputs of a pipeline: its sinks, in the order of the file, then what is sent away."""
     found = [
         QueryPlan(
             name=sink.name,
@@ -79,33 +80,16 @@ def planned(pipeline: Pipeline, graph: Graph) -> tuple[QueryPlan, ...]:
 
 
 def _checkpoint(pipeline: Pipeline, query: str) -> str:
-    return f"{path_of(pipeline, pipeline.checkpoints).rstrip('/')}/{query}"
+    return f"{checkpoints_of(pipeline)}/{query}"
 
 
-def start(plan: QueryPlan, frames: Frames, *, trigger: str | None, hold_file: str | None = None) -> StreamingQuery:
-    """Start a query. `trigger` is `available-now`, an interval, or None: as soon as there is news.
-
-    While `hold_file` exists, the query's topics say that there is no news, so that it comes to rest after a batch.
-    """
-    from pyspark.errors import PySparkException
-
-    held = frames.held_by(hold_file) if hold_file is not None else frames
-    try:
-        writer = _writer(plan, held).queryName(plan.name).option("checkpointLocation", plan.checkpoint)
-        return writer.trigger(**trigger_of(trigger)).start()
-    except PySparkException as e:
-        what = f"sink `{plan.name}`" if plan.sink is not None else f"what `{plan.node}` sends away"
-        raise PipelineInvalid([problem_of(e, plan.place, what=what, in_text=False)]) from e
+def checkpoints_of(pipeline: Pipeline) -> str:
+    """Where the queries of a pipeline remember how far they are."""
+    return path_of(pipeline, pipeline.checkpoints).rstrip("/")
 
 
-def trigger_of(trigger: str | None) -> dict[str, Any]:
-    """As `DataStreamWriter.trigger` takes it."""
-    if trigger == AVAILABLE_NOW:
-        return {"availableNow": True}
-    return {"processingTime": trigger or "0 seconds"}
-
-
-def _writer(plan: QueryPlan, frames: Frames) -> DataStreamWriter:
+def query_writer(plan: QueryPlan, frames: Frames, rows_out: RowsOut) -> DataStreamWriter:
+    """The query, ready for its name, its checkpoint and its trigger."""
     sink = plan.sink
     if sink is None:
         side = frames.side_frame(plan.node)
@@ -114,9 +98,9 @@ def _writer(plan: QueryPlan, frames: Frames) -> DataStreamWriter:
     frame = frames.frame(sink.input)
     refuse_connect(sink, frame)
     if isinstance(sink, TopicSink):
-        return _topic_writer(sink, frame, frames)
+        return _topic_writer(sink, frame, frames, rows_out)
     if isinstance(sink, TableSink):
-        batches = TableBatches(sink, path_of(frames.pipeline, sink.path))
+        batches = TableBatches(sink, path_of(frames.pipeline, sink.path), rows_out)
         return frame.writeStream.outputMode(table_mode(sink, frame)).foreachBatch(batches)
     options = dict(sink.options)
     for name, value in sink.options.items():
@@ -137,46 +121,62 @@ def records_of(sink: TopicSink, frame: DataFrame) -> DataFrame:
     return frame.select(*columns)
 
 
-def _topic_writer(sink: TopicSink, frame: DataFrame, frames: Frames) -> DataStreamWriter:
-    options = {"kafka.bootstrap.servers": frames.bootstrap, **sink.options, "topic": sink.topic}
+def topic_sink_options(sink: TopicSink, frames: Frames) -> dict[str, str]:
+    """As `format("ottla")` takes them for writing."""
+    return {"kafka.bootstrap.servers": frames.bootstrap, **sink.options, "topic": sink.topic}
+
+
+def _topic_writer(sink: TopicSink, frame: DataFrame, frames: Frames, rows_out: RowsOut) -> DataStreamWriter:
+    options = topic_sink_options(sink, frames)
     writer = records_of(sink, frame).writeStream.outputMode(sink.mode)
     if sink.mode == "append":
         return writer.format("ottla").options(**options)
-    return writer.foreachBatch(TopicBatches(options))
+    return writer.foreachBatch(TopicBatches(options, rows_out))
 
 
 class TopicBatches:
     """Writes each batch to a topic once, for what a sink of Spark's Python API is refused: update mode."""
 
-    def __init__(self, options: Mapping[str, str]) -> None:
+    def __init__(self, options: Mapping[str, str], rows_out: RowsOut) -> None:
         self._options = dict(options)
+        self._rows_out = rows_out
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         from ottla.spark import exactly_once_batches
 
-        exactly_once_batches(application_of(batch), self._options)(batch, batch_id)
+        counting = Counting()
+        exactly_once_batches(application_of(batch), self._options)(counting.counted(batch), batch_id)
+        counting.tell(self._rows_out, batch_id)
 
 
 # --- tables -------------------------------------------------------------------------------------------
 
 
+def opened_table(sink: TableSink, path: str) -> LoggedTable[DataFrame]:
+    """The table that a sink writes."""
+    from ottla.pipelines.tables import open_table
+
+    return open_table(
+        path,
+        partition_by=sink.partition_by,
+        keys=sink.keys,
+        deleted=sink.deleted,
+        order=sink.order,
+        file_bytes_min=sink.file_bytes_min,
+    )
+
+
 class TableBatches:
     """Writes each batch to a table once."""
 
-    def __init__(self, sink: TableSink, path: str) -> None:
-        from ottla.pipelines.tables import open_table
-
-        self._table = open_table(
-            path,
-            partition_by=sink.partition_by,
-            keys=sink.keys,
-            deleted=sink.deleted,
-            order=sink.order,
-            file_bytes_min=sink.file_bytes_min,
-        )
+    def __init__(self, sink: TableSink, path: str, rows_out: RowsOut) -> None:
+        self._table = opened_table(sink, path)
+        self._rows_out = rows_out
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
-        self._table.write_batch(batch, application=application_of(batch), batch_id=batch_id)
+        counting = Counting()
+        self._table.write_batch(counting.counted(batch), application=application_of(batch), batch_id=batch_id)
+        counting.tell(self._rows_out, batch_id)
 
 
 def refuse_connect(sink: Sink, frame: DataFrame) -> None:
@@ -203,10 +203,10 @@ def application_of(batch: DataFrame) -> str:
 
 def table_mode(sink: TableSink, frame: DataFrame) -> OutputMode:
     """A table by keys takes rows of windows that are still open, since later ones replace them."""
-    return "update" if sink.keys and _has_aggregate(frame) else "append"
+    return "update" if sink.keys and is_grouped(frame) else "append"
 
 
-def _has_aggregate(frame: DataFrame) -> bool:
+def is_grouped(frame: DataFrame) -> bool:
     """Whether rows of the stream are grouped: only then does update mode differ, and joins refuse it."""
     plan = getattr(frame, "_jdf", None)
     # Spark marks what is a stream in its plans by a tilde.

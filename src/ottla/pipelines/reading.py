@@ -20,6 +20,7 @@ from ottla.pipelines.declared_steps import step
 from ottla.pipelines.errors import PipelineInvalid, Problem
 from ottla.pipelines.fields import Fields, Problems, whole_section
 from ottla.pipelines.spec import (
+    FileSource,
     FormatSink,
     Pipeline,
     Place,
@@ -84,7 +85,8 @@ def declared(node: Node, file: str, problems: Iterable[Problem] = ()) -> Pipelin
     top.line = 1
     top.only(KEYS)
     name = _name(top)
-    directory = Path(file).parent
+    # As everywhere: a file that is a link is where it leads to.
+    directory = Path(file).resolve().parent
     sources: dict[str, Source] = _all(top, "sources", _SOURCE, lambda entry: source(entry, found, directory=directory))
     steps: dict[str, Step] = _all(top, "steps", _STEP, lambda entry: step(entry, found))
     sinks: dict[str, Sink] = _all(top, "sinks", _SINK, lambda entry: sink(entry, found))
@@ -180,10 +182,16 @@ def _check_names(top: Fields) -> None:
                 spelled = "" if first[0] == entry.key else f" `{first[0]}`, the same name to SQL,"
                 what = f"`{entry.key}` is taken:{spelled} a {first[1]} has it in line {first[2]}"
                 top.problems.report(entry.line, what, "Give one of the two another name")
+    sinks: dict[str, Entry] = {}
     for entry in top.entries("sinks", example=_SINK):
         why_not = names.why_not_sink(entry.key)
         if why_not is not None:
             top.problems.report(entry.line, f"a sink cannot be called `{entry.key}`", f"A name {why_not}")
+        other = sinks.setdefault(entry.key.lower(), entry)
+        if other.key != entry.key:
+            # Each has a directory of its name, and to some disks theirs would be one.
+            what = f"the sinks `{other.key}` and `{entry.key}` differ only in case"
+            top.problems.report(entry.line, what, "Give one of the two another name")
 
 
 # --- what must fit together ---------------------------------------------------------------------------
@@ -191,12 +199,16 @@ def _check_names(top: Fields) -> None:
 
 def _check_feeding(pipeline: Pipeline, problems: Problems) -> None:
     """What the pipeline writes must not be what it reads, or it would never come to an end."""
-    read = {found.topic: found for found in pipeline.sources.values() if isinstance(found, TopicSource)}
+    read: dict[str | None, TopicSource] = {}
+    for origin in pipeline.sources.values():
+        if isinstance(origin, TopicSource):
+            read.setdefault(origin.topic, origin)
     for found in pipeline.sinks.values():
         if isinstance(found, TopicSink) and found.topic in read:
             _report_feeding(problems, found.place, f"the sink `{found.name}`", found.topic, read[found.topic].name)
-    for origin in read.values():
-        if origin.bad in read:
+    # Not by their topics: two sources may read the same one.
+    for origin in pipeline.sources.values():
+        if isinstance(origin, TopicSource) and origin.bad in read:
             what = f"`bad` of the source `{origin.name}`"
             _report_feeding(problems, origin.place, what, origin.bad, read[origin.bad].name)
     for node in (*pipeline.sources.values(), *pipeline.steps.values()):
@@ -212,17 +224,37 @@ def _report_feeding(problems: Problems, place: Place, what: str, topic: str | No
 
 
 def _check_places(pipeline: Pipeline, problems: Problems) -> None:
-    """Two queries that write the same directory would spoil each other's work."""
+    """Two queries that write the same directory would spoil each other's work; and one must not feed itself."""
+    directory = str(Path(pipeline.place.file).resolve().parent)
+    read = {
+        _whole_path(directory, found.path): found.name
+        for found in pipeline.sources.values()
+        if isinstance(found, FileSource) and found.stream
+    }
+    checkpoints = _whole_path(directory, pipeline.checkpoints)
+    taken = {checkpoints, *(posixpath.join(checkpoints, name) for name in pipeline.sinks)}
     first: dict[str, Sink] = {}
     for found in pipeline.sinks.values():
         path = _written_path(found)
         if path is None:
             continue
-        other = first.setdefault(path, found)
+        whole = _whole_path(directory, path)
+        if whole in taken:
+            what = f"the sink `{found.name}` writes to `{path}`, where the checkpoints of the pipeline are"
+            problems.report(found.place.line, what, "Give it another path, or name another directory in `checkpoints`")
+        if whole in read:
+            what = f"the sink `{found.name}` writes to `{path}`, where the source `{read[whole]}` reads"
+            problems.report(found.place.line, f"{what}: the pipeline would feed itself", "Write to another path")
+        other = first.setdefault(whole, found)
         if other is not found:
             what = f"the sinks `{other.name}` and `{found.name}` both write to `{path}`"
             fix = "Give each of them a path of its own, or put their rows together in a step with UNION ALL"
             problems.report(found.place.line, what, fix)
+
+
+def _whole_path(directory: str, path: str) -> str:
+    """The same place can be written in several ways."""
+    return posixpath.normpath(posixpath.join(directory, posixpath.normpath(path).removeprefix("file:")))
 
 
 def _written_path(found: Sink) -> str | None:

@@ -9,7 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import NamedTuple
+
+from ottla.errors import OttlaError
 
 _TOKEN = re.compile(
     r"""
@@ -31,6 +34,18 @@ _CLAUSES = frozenset({"select", "where", "group", "having", "order", "sort", "cl
 _LIST_ENDS = _CLAUSES | _SET_OPERATIONS | {"offset", "window", "qualify"}
 """After these words a comma no longer separates relations."""
 _AFTER_VALUES = frozenset({"as", "join", "on", "inner", "left", "right", "full", "cross", "natural"}) | _LIST_ENDS
+
+
+DEPTH_MAX = 150
+"""Of brackets in brackets; Spark's own parser has such a limit too, and ends badly there."""
+
+
+class TooDeep(OttlaError):
+    """A query with more brackets in brackets than anybody reads."""
+
+    def __init__(self, line: int) -> None:
+        super().__init__(f"brackets are nested more than {DEPTH_MAX} deep")
+        self.line = line
 
 
 class Reference(NamedTuple):
@@ -62,27 +77,58 @@ def tables_in(sql: str) -> tuple[str, ...]:
 
 
 def references_in(sql: str) -> tuple[Reference, ...]:
-    """The same with lines, counted from 1. Names that differ only in case are one, as they are to Spark."""
+    """The same with lines, counted from 1. Names that differ only in case are one, as they are to Spark.
+
+    Raises TooDeep.
+    """
     found: dict[str, Reference] = {}
     for reference in _Search().query(_grouped(_tokens(sql)), frozenset()):
         found.setdefault(reference.name.lower(), reference)
     return tuple(found.values())
 
 
+def statement_in(sql: str) -> str:
+    """The query without the `;`, the comments and the space behind it, so that it can be put into brackets."""
+    position = end = 0
+    for kind, text in _pieces(sql):
+        position += len(text)
+        is_kept = kind not in ("space", "comment") and text != ";"
+        if is_kept or (kind == "comment" and not text.endswith("*/")):
+            # A comment that is never closed is Spark's to refuse.
+            end = position
+    return sql[:end]
+
+
+def has_subquery(expression: str) -> bool:
+    """Whether an expression asks a query of its own."""
+    tokens = list(_tokens(expression))
+    return any(
+        bracket.text == "(" and inner.kind == "word" and inner.text.lower() in ("select", "with")
+        for bracket, inner in pairwise(tokens)
+    )
+
+
 # --- tokens and brackets ------------------------------------------------------------------------------
 
 
 def _tokens(sql: str) -> Iterator[_Token]:
-    position, line = 0, 1
+    line = 1
+    for kind, text in _pieces(sql):
+        if kind not in ("space", "comment"):
+            yield _Token(kind, text, line)
+        line += text.count("\n")
+
+
+def _pieces(sql: str) -> Iterator[tuple[str, str]]:
+    """The whole text in pieces, each with its kind."""
+    position = 0
     while position < len(sql):
         match = _TOKEN.match(sql, position)
         assert match is not None, "every character is at least a sign"
         kind, text = str(match.lastgroup), match[0]
         if kind == "comment":
             text = sql[position : _comment_end(sql, position)]
-        elif kind != "space":
-            yield _Token(kind, text, line)
-        line += text.count("\n")
+        yield kind, text
         position += len(text)
 
 
@@ -104,6 +150,8 @@ def _grouped(tokens: Iterator[_Token]) -> _Group:
             inner = _Group()
             open_groups[-1].items.append(inner)
             open_groups.append(inner)
+            if len(open_groups) > DEPTH_MAX:
+                raise TooDeep(token.line)
         elif token.kind == "sign" and token.text == ")":
             if len(open_groups) > 1:
                 open_groups.pop()

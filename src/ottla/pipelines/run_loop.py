@@ -11,8 +11,10 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import Any, Literal, Protocol
 
 from ottla.clock import Clock
@@ -115,7 +117,8 @@ class Runner:
         self._hold_file = hold_file
         self._link: Link = link or Unlinked()
         self._accounts = accounts or Accounts()
-        self._wake = threading.Event()
+        # Not an Event: a signal that comes while its lock is held would wait for itself.
+        self._wake: SimpleQueue[None] = SimpleQueue()
         self._wait = wait or self._wait_to_be_woken
         self._ends_now = ends_now
         self._on_progress = on_progress
@@ -140,7 +143,7 @@ class Runner:
         """Let the run end where its batches end, or at once. May be called from any thread and in signal handlers."""
         self._asked = True
         self._asked_at_once = self._asked_at_once or at_once
-        self._wake.set()
+        self._wake.put(None)
 
     def drained(self) -> bool:
         """Whether every query has read its topics to the end that they have now, and rests."""
@@ -316,8 +319,8 @@ class Runner:
         self._link.tell(self._mine)
 
     def _wait_to_be_woken(self, delay_ms: int) -> None:
-        self._wake.wait(delay_ms / 1_000)
-        self._wake.clear()
+        with suppress(Empty):
+            self._wake.get(timeout=delay_ms / 1_000)
 
 
 def _is_read(read: Offsets, there: Offsets) -> bool:

@@ -27,7 +27,7 @@ from ottla.client.errors import NoBrokerReachable
 from ottla.client.values import OffsetSpec
 from ottla.clock import Clock, SystemClock
 from ottla.errors import OttlaError
-from ottla.pipelines.checking import analysed, missing_topics
+from ottla.pipelines.checking import analysed, missing_topics, settings_placed
 from ottla.pipelines.claims import AlreadyRunning, claim, is_gone, whereabouts
 from ottla.pipelines.errors import PipelineInvalid
 from ottla.pipelines.frames import Frames
@@ -35,10 +35,13 @@ from ottla.pipelines.graph import graph
 from ottla.pipelines.progress import CONTROL_TOPIC, Offsets, RunProgress, moment
 from ottla.pipelines.progress_link import CLIENT_SETTINGS, ProgressLink
 from ottla.pipelines.progress_topics import end_of
-from ottla.pipelines.queries import AVAILABLE_NOW, QueryPlan, planned, start
+from ottla.pipelines.queries import QueryPlan, planned
 from ottla.pipelines.restarts import RESTARTS_MAX
+from ottla.pipelines.rows_out import RowsOut
 from ottla.pipelines.run_loop import STOP_TIMEOUT_MS, Accounts, OnProgress, Outcome, Runner
+from ottla.pipelines.sharing import SharedPlan
 from ottla.pipelines.spec import Pipeline
+from ottla.pipelines.starting import AVAILABLE_NOW, queries_for, start
 from ottla.pipelines.supervision import Startable, Totals
 
 if TYPE_CHECKING:
@@ -143,7 +146,8 @@ def opened(
         directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="ottla-pipeline-"))
         hold_file = Path(directory) / "hold"
         if spark is None:
-            spark = session_for(pipeline, master=master, remote=remote)
+            with settings_placed(pipeline):
+                spark = session_for(pipeline, master=master, remote=remote)
             stack.callback(spark.stop)
         if check:
             analysed(pipeline, shape, spark)
@@ -152,7 +156,7 @@ def opened(
         trigger = AVAILABLE_NOW if is_once else pipeline.trigger
         claimed.runner = Runner(
             mine,
-            [_startable(plan, frames, trigger, hold_file) for plan in plans],
+            [_startable(query, frames, trigger, hold_file) for query in queries_for(plans, frames)],
             clock=ticks,
             hold_file=hold_file,
             link=claimed.link,
@@ -236,13 +240,15 @@ def _claimed(client: Client, address: str, mine: RunProgress, *, clock: Clock, f
         link.close()
 
 
-def _startable(plan: QueryPlan, frames: Frames, trigger: str | None, hold_file: Path) -> Startable:
+def _startable(plan: QueryPlan | SharedPlan, frames: Frames, trigger: str | None, hold_file: Path) -> Startable:
+    rows_out = RowsOut()
+
     def begin() -> StreamingQuery:
         # Spark looks sources in Python up in the session that is active in the thread, and a frame makes it so.
         frames.spark.createDataFrame([], "nothing INT")
-        return start(plan, frames, trigger=trigger, hold_file=str(hold_file))
+        return start(plan, frames, trigger=trigger, hold_file=str(hold_file), rows_out=rows_out)
 
-    return Startable(plan.name, begin)
+    return Startable(plan.name, begin, rows_out.of)
 
 
 @contextmanager

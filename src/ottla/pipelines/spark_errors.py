@@ -15,6 +15,8 @@ _CLASS = re.compile(r"^\s*\[(?P<name>[A-Z0-9_.]+)\]\s*")
 _STATE = re.compile(r"\s*SQLSTATE: \w+.*", re.DOTALL)
 _POSITION = re.compile(r"\bline (?P<line>\d+),? pos (?P<column>\d+)")
 _SEARCH_PATH = re.compile(r" on search path \[[^\]]*\]")
+_PLAN = re.compile(r";\s*\n.*", re.DOTALL)
+"""What a stream cannot do is told with the plan behind it."""
 _DOCUMENTATION = re.compile(r" Please, refer to '[^']*' for a fix\.?")
 
 _FIXES = {
@@ -28,6 +30,7 @@ _FIXES = {
     "AMBIGUOUS_REFERENCE": "Say which of them is meant, as in `o.id`",
     "NESTED_AGGREGATE_FUNCTION": "Put the inner one into a step of its own",
     "UNSUPPORTED_DATATYPE": "Use a type that Spark has, such as BIGINT, DOUBLE, STRING or TIMESTAMP",
+    "PATH_NOT_FOUND": "Correct the path, which begins where the pipeline's file is",
     "WRONG_NUM_ARGS": "Look the function up in Spark's documentation",
 }
 
@@ -47,7 +50,7 @@ def problem_of(error: Exception, place: Place, *, what: str, lines_before: int =
 def message_of(error: Exception) -> str:
     """What helps of a message of Spark's, as one line without its full stop."""
     text = _CLASS.sub("", str(error).strip())
-    text = _STATE.sub("", text).split("\n== SQL")[0]
+    text = _PLAN.sub("", _STATE.sub("", text).split("\n== SQL")[0])
     text = _DOCUMENTATION.sub("", _SEARCH_PATH.sub("", text))
     if condition_of(error).startswith("TABLE_OR_VIEW_NOT_FOUND"):
         # What follows is advice for catalogs.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ottla.client.blocking.client import Client
 from ottla.clock import Clock
 from ottla.errors import OttlaError
-from ottla.pipelines.claims import SILENCE_MS, host_of
+from ottla.pipelines.claims import REFUSED, SILENCE_MS, host_of
 from ottla.pipelines.progress import CONTROL_TOPIC, ENDED, PROGRESS_TOPIC, Command, RunProgress, moment
 from ottla.pipelines.progress_topics import Standing, end_of, make_topics, of_pipeline, record_of, standing
 
@@ -21,18 +21,29 @@ class StillRunning(OttlaError):
 
 
 def stopped(client: Client, pipeline: str, *, clock: Clock, timeout_ms: int) -> RunProgress:
-    """Ask the run that was heard last to stop where its batches end; the last word of that run."""
+    """Ask the run that was heard last to stop where its batches end; the last word of that run.
+
+    If that one was only about to be refused, because another one is there, it is the other that is stopped.
+    """
     make_topics(client)
-    followed = end_of(client, PROGRESS_TOPIC)
-    found = standing(client, pipeline)
-    run = found.run
-    if run is None or not found.is_running:
-        state = "it has not run against this server" if run is None else f"its last run has {_ended(run)}"
-        raise NotRunning(f"pipeline {pipeline} is not running: {state}")
-    command = Command(pipeline=pipeline, do="stop", at=moment(clock.now_ms()), run=run.run)
-    with client.producer(linger_ms=0) as producer:
-        producer.send_batch(CONTROL_TOPIC, [record_of(command)])
-    return _awaited(client, found, run, start=followed, clock=clock, timeout_ms=timeout_ms)
+    until_ms = clock.now_ms() + timeout_ms
+    refused: RunProgress | None = None
+    while True:
+        followed = end_of(client, PROGRESS_TOPIC)
+        found = standing(client, pipeline)
+        run = found.run
+        if run is None or not found.is_running:
+            if refused is not None:
+                return refused
+            state = "it has not run against this server" if run is None else f"its last run has {_ended(run)}"
+            raise NotRunning(f"pipeline {pipeline} is not running: {state}")
+        command = Command(pipeline=pipeline, do="stop", at=moment(clock.now_ms()), run=run.run)
+        with client.producer(linger_ms=0) as producer:
+            producer.send_batch(CONTROL_TOPIC, [record_of(command)])
+        last = _awaited(client, found, run, start=followed, clock=clock, until_ms=until_ms)
+        if last.error != REFUSED:
+            return last
+        refused = last
 
 
 def _ended(run: RunProgress) -> str:
@@ -40,12 +51,12 @@ def _ended(run: RunProgress) -> str:
 
 
 def _awaited(
-    client: Client, found: Standing, run: RunProgress, *, start: int, clock: Clock, timeout_ms: int
+    client: Client, found: Standing, run: RunProgress, *, start: int, clock: Clock, until_ms: int
 ) -> RunProgress:
-    asked_ms = heard_ms = clock.now_ms()
+    heard_ms = clock.now_ms()
     with client.consumer(start_offset=start) as consumer:
         consumer.assign([(PROGRESS_TOPIC, 0)])
-        while clock.now_ms() - asked_ms < timeout_ms:
+        while clock.now_ms() < until_ms:
             for record in of_pipeline(consumer.poll(POLL_MS), run.pipeline):
                 found.take(record)
                 if found.run is not None and found.run.run == run.run:

@@ -44,6 +44,8 @@ class Startable:
 
     name: str
     start: Callable[[], Query]
+    rows_out_of: Callable[[int], int | None] | None = None
+    """How many rows a batch wrote, for queries whose rows Spark does not count."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +68,7 @@ class Supervised:
         self.state: State = "starting"
         self.error: str | None = None
         self._start = startable.start
+        self._rows_out_of = startable.rows_out_of
         self._pipeline = pipeline
         self._run = run
         self._ends_by_itself = ends_by_itself
@@ -92,7 +95,7 @@ class Supervised:
 
     def take(self, told: Mapping[str, Any]) -> bool:
         """Spark's account of a batch; False: nothing new. The same may come twice, by two ways."""
-        new = figures(told)
+        new = figures(told, self._rows_out_of)
         is_newest = self._figures is None or new.at >= self._figures.at
         if not new.is_batch:
             return is_newest and self._take_idle(new)

@@ -26,6 +26,7 @@ BROADCAST_BYTES_MAX = 10 * 1024 * 1024
 """As much as Spark itself sends to every task for a join, of tables whose size it knows."""
 MERGED = -1
 """The sequence of rows that are in the table's files: every change is later."""
+TIME_ZONE = "spark.sql.session.timeZone"
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
@@ -42,7 +43,8 @@ def read_now(spark: SparkSession, path: str) -> DataFrame:
     if state.keys:
         schema = schema.add(DELETED, "boolean").add(SEQUENCE, "long")
     spark.dataSource.register(TableNow)
-    rows = spark.read.format(NAME).option("path", path).option("columns", schema.json()).load()
+    options = {"path": path, "columns": schema.json(), "zone": spark.conf.get(TIME_ZONE, "UTC") or "UTC"}
+    rows = spark.read.format(NAME).options(**options).load()
     if state.keys:
         rows = last_of_each_key(rows, state.keys, order=state.order).where(~F.col(DELETED)).drop(*CHANGE_COLUMNS)
     small = state.schema is not None and state.bytes <= BROADCAST_BYTES_MAX
@@ -50,7 +52,7 @@ def read_now(spark: SparkSession, path: str) -> DataFrame:
 
 
 class TableNow(DataSource):
-    """Takes the table's path, and its columns as Spark writes schemas in JSON."""
+    """Takes the table's path, its columns as Spark writes schemas in JSON, and the zone of times in names."""
 
     @classmethod
     def name(cls) -> str:
@@ -62,15 +64,16 @@ class TableNow(DataSource):
         return StructType.fromJson(json.loads(self.options["columns"]))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return TableNowReader(self.options["path"], self.schema())
+        return TableNowReader(self.options["path"], self.schema(), zone=self.options["zone"])
 
 
 class TableNowReader(DataSourceReader):
     """One task, so that all rows are of one version."""
 
-    def __init__(self, path: str, schema: StructType) -> None:
+    def __init__(self, path: str, schema: StructType, *, zone: str) -> None:
         self._path = path
         self._schema = schema
+        self._zone = zone
 
     def partitions(self) -> list[InputPartition]:
         return [InputPartition(None)]
@@ -87,19 +90,27 @@ class TableNowReader(DataSourceReader):
         state = CommitLog(files).refresh()
         if state.schema is None:
             root = Path(files.root)
-            for file in sorted(root.rglob("*.parquet")):
-                own = file.relative_to(root).parts
-                if not any(part.startswith(("_", ".")) for part in own):
-                    yield from _batches(file, wanted, partition_values(own[:-1]))
+            for file in plain_files(root):
+                values = partition_values(file.relative_to(root).parts[:-1])
+                yield from _batches(file, wanted, values, zone=self._zone)
             return
         merged = {DELETED: False, SEQUENCE: MERGED}
         for one in state.live.values():
             values = partition_values(one.partition.split("/")) | merged
-            yield from _batches(Path(files.root, one.place), wanted, values)
+            yield from _batches(Path(files.root, one.place), wanted, values, zone=self._zone)
         for one in state.changes.values():
             place = Path(files.root, one.place)
             for file in sorted(place.rglob("*.parquet")) if place.is_dir() else [place]:
-                yield from _batches(file, wanted, {})
+                yield from _batches(file, wanted, {}, zone=self._zone)
+
+
+def plain_files(root: Path) -> list[Path]:
+    """The files of a directory that is no table of ours, as Spark picks them: by what their names do not begin with."""
+    return [
+        file
+        for file in sorted(root.rglob("*"))
+        if file.is_file() and not any(part.startswith(("_", ".")) for part in file.relative_to(root).parts)
+    ]
 
 
 def partition_values(directories: Sequence[str]) -> dict[str, Any]:
@@ -108,7 +119,7 @@ def partition_values(directories: Sequence[str]) -> dict[str, Any]:
     return {unquote(name): None if text == _NULL else unquote(text) for name, text in pairs}
 
 
-def _batches(file: Path, wanted: pa.Schema, values: dict[str, Any]) -> Iterator[pa.RecordBatch]:
+def _batches(file: Path, wanted: pa.Schema, values: dict[str, Any], *, zone: str) -> Iterator[pa.RecordBatch]:
     """The rows of a file with all columns of the schema; those that it lacks are in `values`, or null."""
     import pyarrow as pa
     import pyarrow.parquet
@@ -116,25 +127,40 @@ def _batches(file: Path, wanted: pa.Schema, values: dict[str, Any]) -> Iterator[
     # Times as Spark writes them by default would overflow in nanoseconds.
     with pyarrow.parquet.ParquetFile(file, coerce_int96_timestamp_unit="us") as opened:
         for batch in opened.iter_batches(batch_size=8192):
+            # Names differ by more than their case, here as in Spark.
+            places = {name.lower(): place for place, name in enumerate(batch.schema.names)}
             columns = []
             for field in wanted:
-                if field.name in batch.schema.names:
-                    columns.append(as_type(batch.column(field.name), field.type))
+                place = places.get(field.name.lower())
+                if place is not None:
+                    columns.append(as_type(batch.column(place), field.type))
                 else:
-                    one = pa.scalar(values.get(field.name)).cast(field.type)
+                    one = scalar_of(values.get(field.name), field.type, zone=zone)
                     columns.append(pa.repeat(one, batch.num_rows))
             yield pa.RecordBatch.from_arrays(columns, schema=wanted)
+
+
+def scalar_of(value: Any, kind: Any, *, zone: str) -> Any:
+    """What stands in the name of a directory, in its column's type; times there are those of a zone."""
+    import pyarrow as pa
+    import pyarrow.compute
+
+    one = pa.scalar(value)
+    if isinstance(value, str) and pa.types.is_timestamp(kind) and kind.tz is not None:
+        return pyarrow.compute.assume_timezone(one.cast(pa.timestamp(kind.unit)), zone).cast(kind)
+    return one.cast(kind)
 
 
 def as_type(column: pa.Array, kind: Any) -> pa.Array:
     """A column in the type that the table has by now: wider numbers, and structs with more fields."""
     import pyarrow as pa
+    import pyarrow.compute
 
     if column.type == kind:
         return column
     if pa.types.is_struct(kind):
         fields = [
-            as_type(pa.compute.struct_field(column, field.name), field.type)
+            as_type(pyarrow.compute.struct_field(column, field.name), field.type)
             if column.type.get_field_index(field.name) >= 0
             else pa.nulls(len(column), field.type)
             for field in kind

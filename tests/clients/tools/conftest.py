@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.clients.tools.quick_java import QuickTools
+from tests.peers.tools import Tools
 
 
 @pytest.fixture(scope="session")
-def tools(java: Path, kafka_jars: Path, shared_directory: Path) -> QuickTools:
-    return QuickTools(java, kafka_jars, shared_directory)
+def tools(java: Path, kafka_jars: Path) -> Tools:
+    return Tools(java, kafka_jars)

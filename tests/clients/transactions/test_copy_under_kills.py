@@ -23,11 +23,11 @@ from confluent_kafka import Producer
 
 from tests.clients.groups.churn_topics import Topics
 from tests.clients.server_process import Make, ServerProcess
-from tests.clients.tools.quick_java import QuickTools
 from tests.clients.transactions import java_copier, kill_files, kill_reader
 from tests.clients.transactions.copy_copier import RECEIPTS
 from tests.clients.transactions.copy_reader import value_of
 from tests.clients.transactions.copy_stage import SESSION_MS, Command, Group, Kills, Stage, Understand, stage
+from tests.peers.tools import Tools
 from tests.report import Report
 
 RECORDS = int(os.environ.get("COPY_RECORDS", "2400"))
@@ -159,12 +159,12 @@ def _check_group(group: Group, server: ServerProcess, topics: Topics, written: d
 
 
 @pytest.fixture(scope="module")
-def tools(java: Path, kafka_jars: Path, shared_directory: Path) -> QuickTools:
-    return QuickTools(java, kafka_jars, shared_directory)
+def tools(java: Path, kafka_jars: Path) -> Tools:
+    return Tools(java, kafka_jars)
 
 
 def test_every_record_is_copied_once_and_in_order_while_the_server_and_the_copiers_are_killed(
-    make_server: Make, tools: QuickTools, tmp_path: Path, report_lines: Report
+    make_server: Make, tools: Tools, tmp_path: Path, report_lines: Report
 ) -> None:
     server = make_server(settings=SETTINGS).start()
     topics = Topics(server.address)

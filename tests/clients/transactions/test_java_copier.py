@@ -12,11 +12,11 @@ import pytest
 from ottla.protocol.api_keys import ApiKey
 from tests.clients.groups.churn_topics import Topics
 from tests.clients.server_process import Make, ServerProcess
-from tests.clients.tools.quick_java import QuickTools
 from tests.clients.transactions import java_copier, kill_files, kill_reader
 from tests.clients.transactions.copy_copier import Errand
 from tests.clients.transactions.java_proxy import RecordingProxy
 from tests.clients.transactions.kill_producer import KillProducer
+from tests.peers.tools import Tools
 from tests.server.wire import Wire
 
 PARTITIONS = 3
@@ -69,12 +69,12 @@ def _errand(address: str, source: str, transactional_id: str, *, size: int = TRA
 
 
 @pytest.fixture(scope="module")
-def tools(java: Path, kafka_jars: Path, shared_directory: Path) -> QuickTools:
-    return QuickTools(java, kafka_jars, shared_directory)
+def tools(java: Path, kafka_jars: Path) -> Tools:
+    return Tools(java, kafka_jars)
 
 
 @pytest.fixture(scope="module")
-def copied(tools: QuickTools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Copied]:
+def copied(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Copied]:
     with RecordingProxy() as proxy:
         told = {**SETTINGS, "advertised.listeners": f"PLAINTEXT://{proxy.address}"}
         server = ServerProcess(tmp_path_factory.mktemp("copier"), told)
@@ -116,7 +116,7 @@ def test_it_speaks_version_2(copied: Copied) -> None:
     assert requests.versions(ApiKey.ADD_OFFSETS_TO_TXN) == set()
 
 
-def test_one_whose_id_is_taken_over_ends_and_says_so(tools: QuickTools, make_server: Make, tmp_path: Path) -> None:
+def test_one_whose_id_is_taken_over_ends_and_says_so(tools: Tools, make_server: Make, tmp_path: Path) -> None:
     server = make_server(settings=SETTINGS).start()
     _fill(server, "source")
     with Wire(server) as wire:

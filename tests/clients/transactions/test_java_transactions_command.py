@@ -16,10 +16,10 @@ from ottla.storage.disk import OsDisk
 from ottla.storage.log import Log
 from ottla.storage.log_config import LogConfig
 from tests.clients.server_process import ServerProcess, running
-from tests.clients.tools.quick_java import QuickTools
 from tests.clients.transactions import kill_reader
 from tests.clients.transactions.java_command import TransactionsCommand
 from tests.clients.transactions.kill_producer import KillProducer
+from tests.peers.tools import Tools
 from tests.server.wire import Wire
 
 PARTITIONS = 2
@@ -36,7 +36,7 @@ TIMEOUT_MS = 45_000
 class Stage:
     """A server and the tool."""
 
-    def __init__(self, server: ServerProcess, tools: QuickTools) -> None:
+    def __init__(self, server: ServerProcess, tools: Tools) -> None:
         self.server = server
         self.command = TransactionsCommand(tools, server)
 
@@ -83,11 +83,9 @@ def _leave_hanging(server: ServerProcess) -> None:
 
 
 @pytest.fixture(scope="module")
-def stage(
-    tmp_path_factory: pytest.TempPathFactory, java: Path, kafka_jars: Path, shared_directory: Path
-) -> Iterator[Stage]:
+def stage(tmp_path_factory: pytest.TempPathFactory, java: Path, kafka_jars: Path) -> Iterator[Stage]:
     with running(tmp_path_factory.mktemp("command"), SETTINGS) as server:
-        stage = Stage(server, QuickTools(java, kafka_jars, shared_directory))
+        stage = Stage(server, Tools(java, kafka_jars))
         stage.make_topic(HUNG)
         server.terminate()
         _leave_hanging(server)

@@ -1,6 +1,6 @@
 """Seeded lives of a classic group: see `classic_simulation` for what is promised.
 
-GROUP_SEEDS says how many (default 1000). To have one again: `Simulation(seed, Counter()).run()`.
+GROUP_SEEDS says how many (default 400). To have one again: `Simulation(seed, Counter()).run()`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import pytest
 from tests.coordinators.groups.classic_simulation import Simulation
 from tests.report import Report
 
-SEEDS = int(os.environ.get("GROUP_SEEDS", "1000"))
-SEEDS_FOR_EVERYTHING = 1000
+SEEDS = int(os.environ.get("GROUP_SEEDS", "400"))
+SEEDS_FOR_EVERYTHING = 400
 """With fewer, what is rare may not happen by chance alone."""
 SECTION = "classic groups: how often each thing happened in the simulation"
 

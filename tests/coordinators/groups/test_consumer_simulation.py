@@ -1,6 +1,6 @@
 """Seeded lives of consumer groups with members of both protocols, restarts of the coordinator included.
 
-GROUP_SEEDS says how many (default 1000). To have one again: `Simulation(seed, Counter()).run()`.
+GROUP_SEEDS says how many (default 400). To have one again: `Simulation(seed, Counter()).run()`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from tests.coordinators.groups.consumer_simulation import Simulation
 from tests.report import Report
 
 CHUNKS = 5
-SEEDS = int(os.environ.get("GROUP_SEEDS", "1000"))
-SEEDS_FOR_EVERY_TRANSITION = 1000
+SEEDS = int(os.environ.get("GROUP_SEEDS", "400"))
+SEEDS_FOR_EVERY_TRANSITION = 400
 """With fewer, a rare one may not be taken by chance alone."""
 SECTION = "consumer groups: how often each transition was taken"
 

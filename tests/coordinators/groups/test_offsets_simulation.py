@@ -1,6 +1,6 @@
 """Seeded lives of a shard's offsets: see `offsets_simulation` for what is promised.
 
-GROUP_SEEDS says how many (default 1000). To have one again: `OffsetsSimulation(seed, Counter()).run()`.
+GROUP_SEEDS says how many (default 400). To have one again: `OffsetsSimulation(seed, Counter()).run()`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pytest
 from tests.coordinators.groups.offsets_simulation import OffsetsSimulation
 from tests.report import Report
 
-SEEDS = int(os.environ.get("GROUP_SEEDS", "1000"))
+SEEDS = int(os.environ.get("GROUP_SEEDS", "400"))
 SECTION = "offsets in transactions: how often each thing happened in the simulation"
 
 EVERYTHING = {

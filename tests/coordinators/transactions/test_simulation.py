@@ -1,6 +1,6 @@
 """Seeded lives of a transaction coordinator that crashes: see `ledger` for what is promised, `simulation` for the rest.
 
-TRANSACTION_SEEDS says how many (default 1000). To have one again: `Simulation(seed, Counter()).run()`.
+TRANSACTION_SEEDS says how many (default 400). To have one again: `Simulation(seed, Counter()).run()`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from tests.coordinators.transactions.simulation import Simulation
 from tests.report import Report
 
 CHUNKS = 4
-SEEDS = int(os.environ.get("TRANSACTION_SEEDS", "1000"))
-SEEDS_FOR_EVERYTHING = 1000
+SEEDS = int(os.environ.get("TRANSACTION_SEEDS", "400"))
+SEEDS_FOR_EVERYTHING = 400
 """With fewer, what is rare may not happen by chance alone."""
 SECTION = "transactions: how often each thing happened in the simulation"
 

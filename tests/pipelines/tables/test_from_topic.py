@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import ottla
 from ottla.pipelines.graph import graph
 from ottla.pipelines.spec import Json, Raw, SqlStep, TableSink, TopicSource
 from ottla.pipelines.tables.from_topic import InvalidRequest, TopicTable, bad_topic, pipeline_of
+from ottla.testing.server_thread import ServerThread
 from tests.pipelines.tables.plain_rows import plain_table
 
 SCHEMA = "id BIGINT, name STRING"
@@ -35,9 +38,22 @@ def test_a_topic_becomes_a_source_and_a_table_that_keeps_its_own_place() -> None
         "users.bad",
     )
     assert (sink.input, sink.path, sink.partition_by, sink.keys) == ("records", "/tables/users", ("date(at)",), ())
-    assert pipeline.checkpoints == "/tables/users/_ottla/queries"
+    assert pipeline.checkpoints == "/tables/users/_ottla/queries/users"
     assert bad_topic(pipeline) == "users.bad"
     assert graph(pipeline).warnings == ()
+
+
+def test_two_tables_of_one_topic_are_two_runs() -> None:
+    """A second run of one name would be refused."""
+    names = {pipeline_of(_wanted(path=path), directory=Path("/here")).name for path in ("/a", "/b", "/a")}
+
+    assert len(names) == 2
+
+
+def test_two_topics_in_one_table_have_a_place_each() -> None:
+    places = {pipeline_of(_wanted(topic=topic), directory=Path("/here")).checkpoints for topic in ("a", "b")}
+
+    assert len(places) == 2
 
 
 def test_by_key_a_record_without_a_value_deletes_and_is_not_bad() -> None:
@@ -52,6 +68,15 @@ def test_by_key_a_record_without_a_value_deletes_and_is_not_bad() -> None:
     assert "value IS NULL AS _deleted" in step.sql
     assert (sink.input, sink.keys, sink.deleted) == ("latest", ("_key",), "_deleted")
     assert bad_topic(pipeline) == "users.bad"
+
+
+def test_by_key_what_every_record_has_can_be_the_order() -> None:
+    wanted = _wanted(format="json", schema=SCHEMA, by_key=True, order="_timestamp")
+
+    sink = pipeline_of(wanted, directory=Path("/here")).sinks["rows"]
+
+    assert isinstance(sink, TableSink)
+    assert sink.order == "_timestamp"
 
 
 def test_records_as_they_are_have_none_that_are_bad() -> None:
@@ -69,6 +94,7 @@ def test_records_as_they_are_have_none_that_are_bad() -> None:
         ({"by_key": True, "keys": ("id",)}, "not both"),
         ({"order": "id"}, "give --keys or --by-key"),
         ({"by_key": True, "format": "csv", "schema": SCHEMA}, "json or raw"),
+        ({"by_key": True, "format": "json", "schema": SCHEMA, "order": "id"}, "could not delete its row"),
     ],
 )
 def test_what_contradicts_itself_is_refused(more: dict[str, Any], message: str) -> None:
@@ -84,6 +110,25 @@ def _ottla_table(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", program, "table", *arguments], capture_output=True, text=True, check=False, timeout=60
     )
+
+
+@pytest.fixture
+def ottla_broker(tmp_path: Path) -> Iterator[ServerThread]:
+    server = ServerThread(str(tmp_path / "data"), None)
+    server.start()
+    yield server
+    server.stop()
+
+
+def test_a_slip_of_the_pen_makes_no_topic_for_bad_records(tmp_path: Path, ottla_broker: ServerThread) -> None:
+    words = ("--path", str(tmp_path / "t"), "--format", "json", "--schema", SCHEMA)
+
+    done = _ottla_table("create", "oders", *words, "--bootstrap", ottla_broker.bootstrap)
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "there is no topic 'oders'" in done.stderr
+    with ottla.connect(ottla_broker.bootstrap) as client:
+        assert client.admin().describe_topic("oders.bad") is None
 
 
 def test_a_table_is_shown_with_its_columns_versions_and_applications(tmp_path: Path) -> None:

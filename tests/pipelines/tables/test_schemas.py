@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from ottla.pipelines.tables.contract import Shape
 from ottla.pipelines.tables.partitions import PartitionColumn, partition_column, partition_problems
 from ottla.pipelines.tables.schemas import Mismatch, merged, names, type_of
 
@@ -119,3 +120,10 @@ def test_a_table_needs_a_column_that_is_no_partition() -> None:
     problems = partition_problems([partition_column("a")], _schema(a="string"))
 
     assert problems == ["every column is in partition_by, and nothing is left for the files; leave one out"]
+
+
+def test_a_partition_is_called_as_its_column_is_whatever_case_was_declared() -> None:
+    """A directory by another name would be another column for readers who tell cases apart."""
+    shape = Shape(schema=_schema(id="long", country="string", date="date"), partition_by=("Country", "date(At)"))
+
+    assert [column.name for column in shape.partitions] == ["country", "date"]

@@ -56,6 +56,19 @@ def test_a_batch_is_written_once_and_divided_by_its_day(spark: SparkSession, tmp
     assert spark.read.parquet(str(tmp_path / "t")).count() == 3
 
 
+def test_times_far_away_are_what_they_are_for_plain_readers_too(spark: SparkSession, tmp_path: Path) -> None:
+    import pyarrow.dataset
+
+    table = open_table(str(tmp_path / "t"), partition_by=("date(at)",))
+    times = [datetime.datetime(1066, 10, 14), datetime.datetime(1969, 12, 31, 23, 59), datetime.datetime(9999, 12, 31)]
+    values = ", ".join(f"(TIMESTAMP '{time} UTC')" for time in times)
+    table.write_batch(spark.sql(f"SELECT *, 1 AS n FROM VALUES {values} AS rows(at)"), application="q", batch_id=0)
+
+    found = pyarrow.dataset.dataset(str(tmp_path / "t")).to_table(columns=["at"]).column("at").to_pylist()
+
+    assert sorted(time.replace(tzinfo=None) for time in found) == times
+
+
 def test_new_columns_wider_types_and_missing_columns_are_taken_up(spark: SparkSession, tmp_path: Path) -> None:
     table = open_table(str(tmp_path / "t"))
     batches = [

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +19,7 @@ from typer.testing import CliRunner
 from ottla.cli import repartition, transfer
 from ottla.cli.failures import FAILED, MISUSED
 from ottla.cli.main import Commands
+from ottla.client.values import NewRecord
 from ottla.pipelines.transfer.documents import LocalDirectory
 from ottla.pipelines.transfer.sessions import reason
 from tests.clients.server_process import ROOT
@@ -23,6 +27,7 @@ from tests.clients.transactions.kill_producer import pause
 from tests.pipelines.transfer.moves import content, export, fill, placed
 from tests.spark.brokers import Broker
 from tests.spark.kills.driver_process import DriverProcess
+from tests.spark.programs import environment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -95,11 +100,10 @@ def test_an_empty_topic_is_exported_and_imported_too(
 
 
 def started(directory: Path, *words: str) -> DriverProcess:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK"))}
-    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
+    path = {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
     number = len(list(directory.glob("*.log")))
     command = [sys.executable, "-c", PROGRAM, *words, "--json", "--master", "local[2]"]
-    return DriverProcess(command, log=directory / f"{number}.log", environment=environment, cwd=directory)
+    return DriverProcess(command, log=directory / f"{number}.log", environment=environment(path), cwd=directory)
 
 
 def test_an_import_that_is_killed_and_started_again_writes_every_record_once(
@@ -122,6 +126,44 @@ def test_an_import_that_is_killed_and_started_again_writes_every_record_once(
     done = told(broker, "import", str(files), back, "--create")
     assert done["records"] + done["records_before"] == len(records)
     assert list(map(placed, broker.records(back))) == list(map(placed, records))
+
+
+def _await(program: DriverProcess, holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PROGRAM_SECONDS_MAX
+    while not holds():
+        assert time.monotonic() < deadline, program.said
+        pause(LOOK_SECONDS)
+
+
+def test_a_copy_follows_those_who_write_until_it_is_interrupted(ottla_broker_process: Broker, tmp_path: Path) -> None:
+    broker = ottla_broker_process
+    admin, old = broker.client.admin(), broker.topic(2)
+    new = f"{old}-3"
+    words = ("repartition", old, new, "--partitions", "3", "--map", "map", "--follow", "--bootstrap", broker.bootstrap)
+    program = started(tmp_path, *words)
+
+    def has_copied(count: int) -> bool:
+        assert program.is_alive, program.said
+        return admin.partition_count(new) is not None and len(broker.records(new)) >= count
+
+    try:
+        for count in (100, 200):
+            broker.produce(old, [NewRecord(b"%d" % n, b"key-%d" % (n % 7)) for n in range(count - 100, count)])
+            _await(program, partial(has_copied, count))
+        program._process.send_signal(signal.SIGINT)
+        _await(program, lambda: not program.is_alive)
+    finally:
+        program.kill()
+
+    assert program.exit_code == 0, program.said
+    # Spark's own workers may have something to say behind it.
+    summary, _ = json.JSONDecoder().raw_decode(program.said, program.said.rindex("{"))
+    assert summary["records"] == 200
+    copied = broker.records(new)
+    for key in {record.key for record in copied}:
+        numbers = [int(record.value or b"") for record in copied if record.key == key]
+        assert numbers == sorted(numbers)
+    assert len(copied) == 200
 
 
 def test_of_a_long_report_the_line_that_says_why_is_told() -> None:

@@ -23,7 +23,9 @@ def test_a_topic_comes_back_as_it_was_and_only_once(
     spark: SparkSession, ottla_broker_process: Broker, tmp_path: Path
 ) -> None:
     broker = ottla_broker_process
-    topic, directory = fill(broker), LocalDirectory(tmp_path / "export")
+    # A name that Spark would take for a pattern.
+    place = tmp_path / "export [2026]*"
+    topic, directory = fill(broker), LocalDirectory(place)
     records = broker.records(topic)
     made = export(spark, broker, topic, directory)
     assert len(made.steps) > 2
@@ -37,7 +39,7 @@ def test_a_topic_comes_back_as_it_was_and_only_once(
     assert import_(spark, broker, found, directory, back) == (0, len(records))
     assert len(broker.records(back)) == len(records)
     # A file less, and nothing is imported.
-    next((tmp_path / "export").glob("partition=1/**/*.parquet")).unlink()
+    next(place.glob("partition=1/**/*.parquet")).unlink()
     with pytest.raises(TotalsDiffer, match="partition 1 does not hold"):
         importing.verify(spark, found, directory)
 
@@ -72,7 +74,7 @@ def test_what_was_interrupted_goes_on_and_nothing_is_there_twice(
 def test_any_table_becomes_records_once(spark: SparkSession, ottla_broker_process: Broker, tmp_path: Path) -> None:
     broker = ottla_broker_process
     admin, topic = broker.client.admin(), broker.topic(2)
-    directory = LocalDirectory(tmp_path / "table")
+    directory = LocalDirectory(tmp_path / "table {1}")
     rows = [(n % 3, f"name {n}", n) for n in range(30)]
     spark.createDataFrame(rows, "id INT, name STRING, n INT").repartition(3).write.parquet(directory.url)
     mapping = Mapping(key="id", value="name", order="n")
@@ -95,6 +97,17 @@ def test_documents_are_kept_wherever_spark_can_write(spark: SparkSession, tmp_pa
     assert not directory.is_empty()
     directory.remove("name")
     assert directory.read("name") is None
+    directory.write("below/name", b"first")
+    directory.remove_all("below")
+    directory.remove_all("below")
+    assert directory.read("below/name") is None
+
+
+def test_a_topic_that_gives_records_its_own_times_is_known(ottla_broker_process: Broker) -> None:
+    broker = ottla_broker_process
+    plain, stamping = broker.topic(1), broker.topic(1, configs={"message.timestamp.type": "LogAppendTime"})
+
+    assert [topics.stamps_arrival(broker.client.admin(), topic) for topic in (plain, stamping)] == [False, True]
 
 
 def test_a_directory_that_holds_something_is_not_exported_into(ottla_broker_process: Broker, tmp_path: Path) -> None:

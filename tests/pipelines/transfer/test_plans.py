@@ -111,8 +111,19 @@ def test_a_journal_knows_the_step_that_is_under_way() -> None:
     assert (again.under_way, again.copied) == (0, {0: 5, 1: 4})
     done = again.finished(6)
     assert (done.under_way, done.rows) == (None, 6)
-    assert done.begun([Span(1, 4, 8)], {0: 9, 1: 3}).copied == {0: 5, 1: 8}
-    assert begun.narrowed([Span(1, 3, 4)]).steps[0].spans == (Span(1, 3, 4),)
+    more = done.begun([Span(1, 4, 8)], {0: 9, 1: 3})
+    assert (more.under_way, more.rows, more.copied) == (1, 6, {0: 5, 1: 8})
+    assert (more.finished(2).under_way, more.finished(2).rows, more.finished(2).next_number) == (None, 8, 2)
+
+
+def test_a_journal_does_not_grow_with_its_steps() -> None:
+    """A copy that follows its topic for a week takes some hundred thousand, and writes its journal at each of them."""
+    taken = JOURNAL
+    for number in range(200):
+        taken = taken.begun([Span(0, number, number + 1)], {0: number}).finished(1)
+
+    assert (taken.rows, taken.copied, taken.next_number) == (200, {0: 200}, 200)
+    assert len(journal.encoded(taken)) < 1_000
 
 
 def test_a_journal_of_something_else_is_refused() -> None:

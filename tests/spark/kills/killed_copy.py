@@ -23,6 +23,7 @@ from tests.spark.kills.driver_process import DriverProcess
 from tests.spark.kills.follower import Follower
 from tests.spark.kills.streaming_copy import Errand
 from tests.spark.kills.watch import Watch
+from tests.spark.programs import environment
 
 MOMENT_SECONDS_MAX = 600
 """From the start of a life, or from one blow, until the moment for the next; most of it is for busy machines."""
@@ -83,13 +84,11 @@ class KilledCopy:
         errand = replace(
             self._errand, seed=self._chance.randrange(1 << 32), task_count=self._chance.choice(TASK_COUNTS)
         )
-        environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK"))}
-        environment["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
         self.lives.append(
             DriverProcess(
                 [sys.executable, "-m", "tests.spark.kills.streaming_copy", errand.to_json()],
                 log=self._directory / f"driver-{number}.log",
-                environment=environment,
+                environment=environment({"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}),
                 cwd=ROOT,
             )
         )

@@ -119,8 +119,6 @@ def _session(errand: Errand) -> SparkSession:
     settings: dict[str, object] = {
         "spark.ui.enabled": False,
         "spark.driver.memory": "600m",
-        # Each life is short: a JVM that compiles little is up sooner.
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "spark.local.dir": errand.scratch,
         "spark.sql.warehouse.dir": str(Path(errand.scratch, "warehouse")),
         "spark.sql.execution.arrow.maxRecordsPerBatch": ARROW_ROWS_MAX,

@@ -7,8 +7,8 @@ reader follows the copy all the time and must never see a record twice, too earl
 driver is not killed but frozen, and goes on when another has its place.
 
 SPARK_KILL_RECORDS says how many records there are (default 40,000; a tenth of them is a batch), SPARK_DRIVER_KILLS how
-often the driver is killed in one of those two moments (default 3), SPARK_BROKER_KILLS how often the broker is killed
-(default 2).
+often the driver is killed in one of those two moments (default 2), SPARK_BROKER_KILLS how often the broker is killed
+(default 2), and SPARK_FROZEN_RECORDS how many records the driver copies that is frozen (default 12,000).
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from tests.spark.kills.streaming_copy import Errand
 from tests.spark.kills.watch import Watch
 
 RECORDS = int(os.environ.get("SPARK_KILL_RECORDS", "40000"))
-DRIVER_KILLS = int(os.environ.get("SPARK_DRIVER_KILLS", "3"))
+FROZEN_RECORDS = int(os.environ.get("SPARK_FROZEN_RECORDS", "12000"))
+DRIVER_KILLS = int(os.environ.get("SPARK_DRIVER_KILLS", "2"))
 BROKER_KILLS = int(os.environ.get("SPARK_BROKER_KILLS", "2"))
 SEED = int(os.environ.get("SPARK_KILL_SEED", "1"))
 BATCHES = 10
@@ -61,13 +62,14 @@ class Copying(NamedTuple):
     stumbles: Path
 
 
-def _fill(broker: Broker) -> None:
+def _fill(broker: Broker, record_count: int) -> None:
     """Make the topics and write the source."""
     for topic in (SOURCE, TARGET):
         broker.client.admin().create_topic(topic, partitions=PARTITIONS)
     for partition in range(PARTITIONS):
         records = [
-            NewRecord(value_of(partition, number), key_of(partition, number)) for number in range(RECORDS // PARTITIONS)
+            NewRecord(value_of(partition, number), key_of(partition, number))
+            for number in range(record_count // PARTITIONS)
         ]
         broker.produce(SOURCE, records, partition=partition)
 
@@ -85,16 +87,16 @@ def _play(copy: KilledCopy) -> None:
             break
         # First those that come after the commit: each takes a batch, and there are not many.
         is_behind = copy.hits[Moment.COMMITTED] <= copy.hits[Moment.WRITING]
-        copy.kill_driver(Moment.COMMITTED if is_behind else Moment.WRITING, whole=hits % 3 != 2)
+        copy.kill_driver(Moment.COMMITTED if is_behind else Moment.WRITING, whole=hits % 3 != 1)
     copy.finish()
 
 
-def _check(broker: Broker) -> None:
+def _check(broker: Broker, record_count: int) -> None:
     """The copy equals the source, for our own reader and for a foreign one."""
-    each = RECORDS // PARTITIONS
+    each = record_count // PARTITIONS
     expected = {partition: [value_of(partition, number) for number in range(each)] for partition in range(PARTITIONS)}
     assert broker.server is not None
-    assert kill_reader.committed(broker.server, TARGET, partitions=PARTITIONS, at_least=RECORDS) == expected
+    assert kill_reader.committed(broker.server, TARGET, partitions=PARTITIONS, at_least=record_count) == expected
     found = [(record.partition, record.key, record.value) for record in broker.records(TARGET)]
     assert found == [
         (partition, key_of(partition, number), value)
@@ -104,10 +106,10 @@ def _check(broker: Broker) -> None:
 
 
 @contextmanager
-def _copying(broker: Broker, directory: Path) -> Iterator[Copying]:
+def _copying(broker: Broker, directory: Path, record_count: int) -> Iterator[Copying]:
     """A filled source, a copy that has not been started, and those who watch it; all is gone after the block."""
     assert broker.server is not None
-    _fill(broker)
+    _fill(broker, record_count)
     checkpoint, stumbles = directory / "checkpoint", directory / "stumbles"
     stumbles.touch()
     errand = Errand(
@@ -135,9 +137,9 @@ def test_a_streaming_copy_is_complete_once_and_in_order_whoever_is_killed(
     own_ottla: Broker, spark_java: Path, tmp_path: Path, report_lines: Report
 ) -> None:
     assert own_ottla.server is not None
-    with _copying(own_ottla, tmp_path) as (copy, watch, follower, stumbles):
+    with _copying(own_ottla, tmp_path, RECORDS) as (copy, watch, follower, stumbles):
         _play(copy)
-        _check(own_ottla)
+        _check(own_ottla, RECORDS)
     assert follower.seen.wrong == []
     assert follower.seen.count == RECORDS
     own_ottla.server.terminate()
@@ -164,11 +166,11 @@ def test_a_streaming_copy_is_complete_once_and_in_order_whoever_is_killed(
 def test_a_driver_that_was_frozen_and_replaced_adds_nothing_when_it_goes_on(
     own_ottla: Broker, spark_java: Path, tmp_path: Path, report_lines: Report
 ) -> None:
-    with _copying(own_ottla, tmp_path) as (copy, _, follower, _):
+    with _copying(own_ottla, tmp_path, FROZEN_RECORDS) as (copy, _, follower, _):
         copy.start()
         copy.replace_frozen_driver(Moment.WRITING)
         copy.finish()
-        _check(own_ottla)
+        _check(own_ottla, FROZEN_RECORDS)
     assert follower.seen.wrong == []
     assert copy.counts["transactions open when the driver was frozen"] > 0
     report_lines.say(SECTION, ", ".join(f"{count} {what}" for what, count in copy.counts.items()))

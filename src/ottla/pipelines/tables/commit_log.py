@@ -16,6 +16,8 @@ COMMITS = f"{HOME}/commits"
 CHECKPOINT_PREFIX = "checkpoint-"
 CHECKPOINT_EVERY = 20
 """So many documents are read at most, and one checkpoint, to open a table."""
+LOOKS_MAX = 5
+"""Others may write a checkpoint between two looks, but hardly at each of them."""
 CHECKPOINTS_KEPT = 2
 """One that a reader may have found a moment ago, and the newest."""
 
@@ -44,15 +46,24 @@ class CommitLog:
 
     def refresh(self) -> State:
         """Read what others have committed since."""
-        if self._state is None:
-            self._state = self._from_checkpoint()
-        while (commit := self._commit(self._state.version + 1)) is not None:
-            self._state.replay(commit)
-        return self._state
+        state = self._state if self._state is not None else self._from_checkpoint()
+        for _ in range(LOOKS_MAX):
+            state = self._read_on(state)
+            if not self._is_forgotten_after(state):
+                self._state = state
+                return state
+            # Who has not looked for long finds nothing where the next version was: a vacuum has removed its document.
+            state = self._from_checkpoint()
+        raise DamagedTable(
+            self._files.root, f"its log ends at version {state.version}, and a later checkpoint cannot be read"
+        )
 
     def append(self, commit: Commit) -> bool:
         """Make the next version of the table; False if somebody else has made one since the last look."""
         state = self.state
+        if self._is_forgotten_after(state):
+            # Its name is free again, but nobody would read what is written there.
+            return False
         commit = replace(commit, version=state.version + 1)
         if not self._files.create(commit_name(commit.version), encoded(commit)):
             return False
@@ -97,6 +108,15 @@ class CommitLog:
 
     def _checkpoints(self) -> list[int]:
         return _numbers(self._files.names(HOME), prefix=CHECKPOINT_PREFIX)
+
+    def _read_on(self, state: State) -> State:
+        while (commit := self._commit(state.version + 1)) is not None:
+            state.replay(commit)
+        return state
+
+    def _is_forgotten_after(self, state: State) -> bool:
+        """Whether there are versions after this one whose documents may be gone: a checkpoint tells of them."""
+        return any(version > state.version for version in self._checkpoints())
 
     def _from_checkpoint(self) -> State:
         broken: Unreadable | None = None

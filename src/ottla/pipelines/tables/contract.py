@@ -7,9 +7,10 @@ written and read: Spark does it in a pipeline, and something smaller can in a te
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from ottla.pipelines.tables import schemas
 from ottla.pipelines.tables.commits import DataFile
 from ottla.pipelines.tables.partitions import PartitionColumn, partition_column
 
@@ -68,7 +69,10 @@ class Shape:
 
     @property
     def partitions(self) -> tuple[PartitionColumn, ...]:
-        return tuple(map(partition_column, self.partition_by))
+        """By the names that the columns have in the schema, whose case may be another: directories are called so."""
+        names = {name.lower(): name for name in schemas.names(self.schema)}
+        columns = map(partition_column, self.partition_by)
+        return tuple(replace(column, name=names.get(column.name.lower(), column.name)) for column in columns)
 
 
 class RowWork(Protocol[FrameIn]):

@@ -127,7 +127,9 @@ class LocalFiles:
                 # Unlike a rename, a link never takes the place of what is there.
                 os.link(beside, self._at(path))
             except FileExistsError:
-                return False
+                # Over NFS an answer may be lost, and what is then asked for again is there: our own.
+                if not beside.samefile(self._at(path)):
+                    return False
             finally:
                 beside.unlink()
             self._disk.sync_directory(str(beside.parent))

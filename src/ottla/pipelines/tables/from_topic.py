@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 
 from ottla.errors import OttlaError
@@ -27,6 +28,10 @@ STEP = "latest"
 SINK = "rows"
 CHECKPOINTS = "_ottla/queries"
 """In the table's own directory: a table that is deleted takes its place in the topic with it."""
+
+
+RECORD_COLUMNS = frozenset({"_key", "_partition", "_offset", "_timestamp", "_deleted"})
+"""What a row of `--by-key` has of its record and not of the record's value."""
 
 
 class InvalidRequest(OttlaError, ValueError):
@@ -57,6 +62,8 @@ def pipeline_of(wanted: TopicTable, *, directory: Path) -> Pipeline:
         raise InvalidRequest("give --keys, the columns, or --by-key, the key of the records; not both")
     if wanted.order and not (wanted.keys or wanted.by_key):
         raise InvalidRequest("--order says which row of a key counts: give --keys or --by-key too")
+    if wanted.order and wanted.by_key and isinstance(form, Json):
+        _refuse_order_without_value(wanted.order)
     steps: dict[str, Step] = {}
     source: Source
     if wanted.by_key:
@@ -75,14 +82,29 @@ def pipeline_of(wanted: TopicTable, *, directory: Path) -> Pipeline:
         order=wanted.order,
     )
     return Pipeline(
-        name=f"table-{wanted.topic}",
+        # Of one topic there may be several tables, each with a run of its own.
+        name=f"table-{wanted.topic}-{sha256(wanted.path.encode()).hexdigest()[:8]}",
         place=place,
-        checkpoints=f"{wanted.path}/{CHECKPOINTS}",
+        # And into one table may come several topics: the place in one of them says nothing of another.
+        checkpoints=f"{wanted.path}/{CHECKPOINTS}/{wanted.topic}",
         sources={SOURCE: source},
         steps=steps,
         sinks={SINK: sink},
         trigger=wanted.trigger,
     )
+
+
+def _refuse_order_without_value(order: str) -> None:
+    """A column of the value is null where there is no value: such a record would come before all, and delete nothing.
+
+    Expressions are left to those who write them.
+    """
+    column = order.strip().strip("`")
+    if column.isidentifier() and column.lower() not in RECORD_COLUMNS:
+        raise InvalidRequest(
+            f"--order {column} with --by-key: a record without a value has no {column}, and could not delete its row. "
+            "Order by _timestamp or _offset, or give --keys instead of --by-key"
+        )
 
 
 def bad_topic(pipeline: Pipeline) -> str | None:

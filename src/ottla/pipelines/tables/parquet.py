@@ -7,7 +7,8 @@ looks alike. Knows files by their names only, and nothing of commits.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ottla.pipelines.tables import schemas
@@ -23,6 +24,7 @@ CHANGE_FILES_MAX = 4
 """The changes of one batch are few as a rule, and each file that waits makes reading slower."""
 FILE_BYTES = 128 * 1024 * 1024
 """About so big are the files that a rewrite leaves."""
+_TIME_SETTING = "spark.sql.parquet.outputTimestampType"
 
 
 class SparkRows:
@@ -73,7 +75,8 @@ class SparkRows:
 
     def write_again(self, files: Sequence[DataFile], shape: Shape, directory: str) -> None:
         rows = read_files(self._session(), self._root, files, shape.schema)
-        self._save(self._gathered(rows, files, shape), shape, directory)
+        # Without partitions there is one group of files, and whoever chose them has bounded what comes of it.
+        self._save(self._gathered(rows, files, shape) if shape.partition_by else rows.coalesce(1), shape, directory)
 
     def rows(self, path: str) -> int:
         import pyarrow.parquet
@@ -92,7 +95,22 @@ class SparkRows:
         columns = [column.name for column in shape.partitions]
         if columns:
             writer = writer.partitionBy(*columns)
-        writer.parquet(f"{self._root}/{directory}")
+        with _times_for_all_readers(rows.sparkSession):
+            writer.parquet(f"{self._root}/{directory}")
+
+
+@contextmanager
+def _times_for_all_readers(spark: SparkSession) -> Iterator[None]:
+    """Spark's own format for times has been given up, and others read it in nanoseconds, which end in the year 2262."""
+    before = spark.conf.get(_TIME_SETTING, None)
+    spark.conf.set(_TIME_SETTING, "TIMESTAMP_MICROS")
+    try:
+        yield
+    finally:
+        if before is None:
+            spark.conf.unset(_TIME_SETTING)
+        else:
+            spark.conf.set(_TIME_SETTING, before)
 
 
 def read_state(spark: SparkSession, root: str, state: State) -> DataFrame:

@@ -15,7 +15,7 @@ from ottla.pipelines.tables import compaction, merging, schemas
 from ottla.pipelines.tables.commit_log import COMMITS, CommitLog
 from ottla.pipelines.tables.commits import HOME, Commit, DataFile, State, deletable
 from ottla.pipelines.tables.contract import FrameIn, Progress, RowWork, Shape, TableSettings
-from ottla.pipelines.tables.errors import NoTable, TableError, TableRefused
+from ottla.pipelines.tables.errors import NoTable, TableError, TableRefused, WriterReplaced
 from ottla.pipelines.tables.files import TableFiles
 from ottla.pipelines.tables.partitions import partition_column, partition_problems
 from ottla.pipelines.tables.writing import ATTEMPTS_MAX, CHANGES, FILES, STAGING, Attempt, Workplace, still_fits
@@ -157,7 +157,10 @@ class LoggedTable(Generic[FrameIn]):
                 return False
             touched = commit.added or commit.removed or commit.changes_added or commit.changes_removed
             if state.exists and not touched and commit.schema == state.schema:
-                # Nothing came, so there is nothing that a second time could write twice.
+                # Nothing came, so there is nothing that a second time could write twice; unless it was cleared away by
+                # a process that has taken over, which is told in a version that is not read yet.
+                self._log.refresh()
+                self._place.require_not_replaced(commit.application)
                 return True
             if self._log.append(replace(commit, schema=self._joined_schema(state, commit.schema or {}))):
                 return True
@@ -222,6 +225,9 @@ class LoggedTable(Generic[FrameIn]):
                     self._put_together(application, groups)
                     self._time.spend(began_ms=began_ms, ended_ms=self._clock.now_ms())
             self._delete_expired(self._grace_ms, expired_bytes_max=EXPIRED_BYTES_MAX)
+        except WriterReplaced:
+            self._place.interrupted(application)
+            raise
         except Exception as reason:
             # The batch is in the table; what failed here is tried again later.
             self._place.interrupted(application)
@@ -237,9 +243,12 @@ class LoggedTable(Generic[FrameIn]):
         while groups := compaction.groups(
             self._log.refresh().live.values(), file_bytes_min=self._settings.file_bytes_min, in_passing=False
         ):
-            self._put_together(application, groups)
+            fewer = self._put_together(application, groups)
             if progress is not None:
                 progress(sum(len(group.files) for group in groups))
+            if not fewer:
+                # However Spark divides them, they come out as many as they were, and would again.
+                break
         return before - len(self._log.state.live)
 
     def _merge_waiting(self, application: str) -> None:
@@ -251,9 +260,10 @@ class LoggedTable(Generic[FrameIn]):
         shape = Shape(schema=state.schema, partition_by=state.partition_by, keys=state.keys, order=state.order)
         attempt = self._place.attempt(application, f"m{state.version:010d}")
         commit = Commit(version=0, kind="merge", time_ms=self._clock.now_ms())
-        self._rewritten(attempt, self._merged(commit, attempt, shape, also=()))
+        self._rewritten(application, attempt, self._merged(commit, attempt, shape, also=()))
 
-    def _put_together(self, application: str, groups: tuple[compaction.Group, ...]) -> None:
+    def _put_together(self, application: str, groups: tuple[compaction.Group, ...]) -> int:
+        """Write the files of each group as one; returns how many files fewer that makes."""
         state = self._log.state
         assert state.schema is not None, "there are files, so there is a schema"
         old = tuple(one for group in groups for one in group.files)
@@ -264,11 +274,15 @@ class LoggedTable(Generic[FrameIn]):
             self._place.withdraw(attempt, added)
             raise TableError(self._settings.path, "a compaction came out with another number of rows, and is undone")
         now_ms = self._clock.now_ms()
-        self._rewritten(attempt, Commit(version=0, kind="compaction", time_ms=now_ms, added=added, removed=old))
+        commit = Commit(version=0, kind="compaction", time_ms=now_ms, added=added, removed=old)
+        self._rewritten(application, attempt, commit)
+        return len(old) - len(added)
 
-    def _rewritten(self, attempt: Attempt, commit: Commit) -> None:
+    def _rewritten(self, application: str, attempt: Attempt, commit: Commit) -> None:
         """Commit what changes no rows; or give it up, if somebody else has rewritten one of the files meanwhile."""
         for _ in range(ATTEMPTS_MAX):
+            # Who has taken over has removed what this attempt wrote: with it the rows of all old files would be gone.
+            self._place.require_not_replaced(application)
             if not still_fits(commit, self._log.state, read_at=0):
                 break
             if self._log.append(commit):
@@ -293,7 +307,8 @@ class LoggedTable(Generic[FrameIn]):
             if not self._files.found(attempt):
                 self._files.remove_tree(attempt)
         self._log.checkpoint()
-        commits = self._log.forget_before(self._clock.now_ms() - grace_ms)
+        # Whatever becomes of files, a writer that is about to commit must find the versions that came before it.
+        commits = self._log.forget_before(self._clock.now_ms() - max(grace_ms, GRACE_MS))
         return Vacuumed(len(deleted) + len(abandoned), sum(one.bytes for one in deleted), commits)
 
     def _delete_expired(self, grace_ms: int, *, expired_bytes_max: int | None = None) -> list[DataFile]:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ottla.pipelines.transfer.errors import TransferRefused
+from ottla.storage.disk import OsDisk
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession as SparkSession
@@ -38,6 +40,10 @@ class Directory(Protocol):
 
     def remove(self, name: str) -> None:
         """Remove a document, if it is there."""
+        ...
+
+    def remove_all(self, name: str) -> None:
+        """Remove a directory below, with all that is in it, if it is there."""
         ...
 
     def is_empty(self) -> bool:
@@ -73,9 +79,14 @@ class LocalDirectory:
             file.flush()
             os.fsync(file.fileno())
         draft.replace(self._path / name)
+        # Or a power loss brings back the document before, which says that less is done than is.
+        OsDisk().sync_directory(str(self._path))
 
     def remove(self, name: str) -> None:
         (self._path / name).unlink(missing_ok=True)
+
+    def remove_all(self, name: str) -> None:
+        shutil.rmtree(self._path / name, ignore_errors=True)
 
     def is_empty(self) -> bool:
         return not self._path.is_dir() or next(self._path.iterdir(), None) is None
@@ -123,6 +134,9 @@ class HadoopDirectory:
     def remove(self, name: str) -> None:
         self._files.delete(self._path(name), False)
 
+    def remove_all(self, name: str) -> None:
+        self._files.delete(self._path(name), True)
+
     def is_empty(self) -> bool:
         path = self._path("")
         return not self._files.exists(path) or not len(self._files.listStatus(path))
@@ -133,3 +147,8 @@ def directory(place: str, spark: SparkSession) -> Directory:
     if place.startswith(_LOCAL):
         return LocalDirectory(Path("/" + place.removeprefix(_LOCAL).lstrip("/")))
     return HadoopDirectory(place, spark) if _SCHEME.match(place) else LocalDirectory(Path(place))
+
+
+def literal(url: str) -> str:
+    """A path as Spark reads it whatever is in it: it takes brackets and stars for a pattern, but only in reading."""
+    return "".join(f"\\{letter}" if letter in "*?[]{}\\" else letter for letter in url)

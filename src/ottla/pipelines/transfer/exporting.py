@@ -17,7 +17,7 @@ import msgspec
 from ottla.client.settings import Isolation
 from ottla.clock import Clock
 from ottla.pipelines.transfer import frames, topics
-from ottla.pipelines.transfer.documents import Directory
+from ottla.pipelines.transfer.documents import Directory, literal
 from ottla.pipelines.transfer.errors import TotalsDiffer, TransferRefused
 from ottla.pipelines.transfer.frames import Tally
 from ottla.pipelines.transfer.manifest import MANIFEST, PARTIAL, Export, PartitionTotals, Step, decoded, encoded, new_id
@@ -133,7 +133,7 @@ def _write(records: DataFrame, number: int, directory: Directory, *, compression
 
 def rows_of(spark: SparkSession, directory: Directory) -> DataFrame:
     """All rows of an export."""
-    return spark.read.schema(SCHEMA).parquet(directory.url)
+    return spark.read.schema(SCHEMA).parquet(literal(directory.url))
 
 
 def partition_totals(rows: DataFrame) -> tuple[PartitionTotals, ...]:

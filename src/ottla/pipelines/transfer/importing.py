@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import msgspec
 
 from ottla.pipelines.transfer import exporting, frames
-from ottla.pipelines.transfer.documents import Directory
+from ottla.pipelines.transfer.documents import Directory, literal
 from ottla.pipelines.transfer.errors import TotalsDiffer, TransferRefused
 from ottla.pipelines.transfer.manifest import MANIFEST, PARTIAL, Export, decoded, new_id
 from ottla.pipelines.transfer.steps import total
@@ -162,7 +162,7 @@ def import_table(
     name: str,
 ) -> Imported:
     """Write a table of somebody else's, in one go: all of it counts, or nothing."""
-    table = spark.read.parquet(directory.url)
+    table = spark.read.parquet(literal(directory.url))
     records = as_records(table, mapping)
     count = records.count()
     known_as = f"import-{new_id(_identity(table), topic.topic_id, mapping, name)}"

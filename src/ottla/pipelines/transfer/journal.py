@@ -1,7 +1,8 @@
 """The journal of a copy into a topic with another number of partitions: what was planned, and what is done. Pure.
 
 A step is noted before it is taken, with where the new topic ended then. So a run that was interrupted knows which step
-was under way, and what of the new topic belongs to it.
+was under way, and what of the new topic belongs to it. Of the steps before it only their sums are kept: a copy that
+follows its topic for weeks takes a great many.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from ottla.pipelines.transfer.steps import Span
 
 JOURNAL = "_ottla_repartition.json"
 FORMAT = "ottla-repartition"
-VERSION = 1
+VERSION = 2
 By = Literal["key", "round-robin"]
 """How a record's new partition is chosen."""
 
@@ -43,36 +44,51 @@ class Journal(msgspec.Struct, frozen=True, kw_only=True):
     partition_count: int
     by: By
     isolation: str
-    steps: tuple[CopyStep, ...] = ()
+    steps_before: int = 0
+    """How many steps were taken before the last one, and what they came to."""
+    rows_before: int = 0
+    copied_before: Mapping[str, int] = {}
+    last: CopyStep | None = None
 
     @property
     def rows(self) -> int:
-        return sum(step.rows or 0 for step in self.steps)
+        return self.rows_before + (self.last.rows or 0 if self.last is not None else 0)
 
     @property
     def copied(self) -> dict[int, int]:
         """How far each partition of the old topic is copied, or under way."""
-        return {span.partition: span.end for step in self.steps for span in step.spans}
+        before = {int(partition): end for partition, end in self.copied_before.items()}
+        return before | {span.partition: span.end for span in (self.last.spans if self.last is not None else ())}
+
+    @property
+    def next_number(self) -> int:
+        """Of the step after the last one."""
+        return self.steps_before + (self.last is not None)
 
     @property
     def under_way(self) -> int | None:
-        """The step that was begun and is not done."""
-        return len(self.steps) - 1 if self.steps and self.steps[-1].rows is None else None
+        """The number of the step that was begun and is not done."""
+        return self.steps_before if self.last is not None and self.last.rows is None else None
 
     def begun(self, spans: Sequence[Span], new_start: Mapping[int, int]) -> Journal:
         """With one more step."""
-        step = CopyStep(tuple(spans), {str(partition): offset for partition, offset in sorted(new_start.items())})
-        return msgspec.structs.replace(self, steps=(*self.steps, step))
-
-    def narrowed(self, spans: Sequence[Span]) -> Journal:
-        """With less to be done in the last step."""
-        last = msgspec.structs.replace(self.steps[-1], spans=tuple(spans))
-        return msgspec.structs.replace(self, steps=(*self.steps[:-1], last))
+        assert self.under_way is None, "one step is taken after the other"
+        return msgspec.structs.replace(
+            self,
+            steps_before=self.next_number,
+            rows_before=self.rows,
+            copied_before=_texts(self.copied),
+            last=CopyStep(tuple(spans), _texts(new_start)),
+        )
 
     def finished(self, rows: int) -> Journal:
         """With the last step done."""
-        last = msgspec.structs.replace(self.steps[-1], rows=rows)
-        return msgspec.structs.replace(self, steps=(*self.steps[:-1], last))
+        assert self.last is not None, "a step was begun"
+        return msgspec.structs.replace(self, last=msgspec.structs.replace(self.last, rows=rows))
+
+
+def _texts(offsets: Mapping[int, int]) -> dict[str, int]:
+    return {str(partition): offset for partition, offset in sorted(offsets.items())}
 
 
 def encoded(journal: Journal) -> bytes:

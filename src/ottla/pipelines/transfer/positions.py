@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from ottla.pipelines.transfer import topics
 from ottla.pipelines.transfer.errors import TransferRefused
 
 if TYPE_CHECKING:
@@ -69,5 +70,8 @@ def move_group(
     if not before:
         raise TransferRefused(f"it has no position in topic {old!r}")
     move = moved(offset_map, group, before, new_ends)
+    # What the new topic's own retention has taken is no place: readers who do not find it may go on at the end.
+    starts = topics.starts(admin, new, tuple(new_ends))
+    move = move._replace(offsets={each: max(offset, starts.get(each, 0)) for each, offset in move.offsets.items()})
     admin.alter_group_offsets(group, {(new, partition): offset for partition, offset in move.offsets.items()})
     return move

@@ -56,6 +56,12 @@ def own_configs(admin: Admin, name: str) -> dict[str, str]:
     }
 
 
+def stamps_arrival(admin: Admin, name: str) -> bool:
+    """Whether records get the time at which the topic gets them, whatever time they come with."""
+    entry = admin.describe_configs(topic=name).get("message.timestamp.type")
+    return entry is not None and entry.value == "LogAppendTime"
+
+
 def ends(admin: Admin, topic: str, partitions: Collection[int], *, isolation: Isolation) -> dict[int, int]:
     """Where each partition ends for such a reader."""
     return at(admin, topic, dict.fromkeys(partitions, int(OffsetSpec.LATEST)), isolation=isolation)

@@ -1,0 +1,85 @@
+"""Under what conditions a run was taken: the machine, the disk, versions, the commands without this machine's paths."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import ottla
+from bench import append
+from bench.peers import perf_tools, servers
+from bench.peers.contract import Pace
+from bench.peers.launch import HOST
+from bench.peers.raw import WINDOW
+from scripts import machine
+from tests.peers import kafka
+from tests.peers.maven import PeerMissing
+
+PORT = 9092
+TOPIC = "TOPIC"
+JAVA = ("java", "-cp", "'libs/*'")
+
+
+def facts(directory: Path, pace: Pace) -> list[str]:
+    """One line each."""
+    with append.workplace(directory) as place:
+        disk = append.describe_disk(place)
+    heap = " ".join(servers.JVM)
+    return [
+        machine.describe(),
+        disk,
+        f"ottla {ottla.__version__}, {machine.versions('uvloop', 'confluent-kafka')}, librdkafka {_librdkafka()}",
+        _java(),
+        f"Apache Kafka {kafka.KAFKA_VERSION}, one combined KRaft node, started with `{heap}`, its own defaults",
+        f"both: `{', '.join(f'{name}={value}' for name, value in servers.EQUAL.items())}`",
+        f"warm-up: {pace.warm_up_s:g} s of work before a session's first timed part, before each run of the raw client"
+        f" and in each run of Kafka's tools; {pace.again_s:g} s of its own work before each further row of a session;"
+        f" timed for {pace.timed_s:g} s",
+        "fifty producers are fifty instances of librdkafka in one process, fed in turns by one thread; twenty consumers"
+        " likewise; a JVM for each of fifty would not fit on two cores, so Kafka's tools run one producer",
+    ]
+
+
+def commands() -> list[str]:
+    """Exact but for the directory, the port and the name of the topic."""
+    produce = perf_tools.producer_arguments(
+        bootstrap=f"{HOST}:{PORT}", topic=TOPIC, acks="1", size=1_000, records=960_000, warm_up_records=600_000
+    )
+    consume = perf_tools.consumer_arguments(bootstrap=f"{HOST}:{PORT}", topic=TOPIC, records=1_000_000)
+    raw = (
+        f'{{"host": "{HOST}", "port": {PORT}, "topic": "{TOPIC}", "partitions": 1, "connections": 8, '
+        f'"window": {WINDOW}, "acks": 1, "size": 100}}'
+    )
+    return [
+        "make bench-peers ARGS=--write",
+        "python -m bench.peers --only raw-acks1-100b-1c --write",
+        "",
+        "# the brokers",
+        " ".join(["python", *servers.ottla_command(Path("DIRECTORY"), PORT, {})[1:]]),
+        "java -cp 'libs/*' kafka.tools.StorageTool format -t CLUSTER-ID -c server.properties",
+        f"java {' '.join(servers.JVM)} -cp 'libs/*' kafka.Kafka server.properties",
+        "",
+        "# server.properties",
+        *servers.kafka_properties(Path("DIRECTORY"), port=PORT, controller=PORT + 1).splitlines(),
+        "",
+        "# the clients",
+        " ".join([*JAVA, perf_tools.PRODUCER, *produce]),
+        " ".join([*JAVA, perf_tools.CONSUMER, *consume]),
+        f"echo 3 | python -m bench.peers.raw_client '{raw}'",
+        f"echo 3 | python -m bench.peers.rdkafka_produce "
+        f'\'{{"bootstrap": "{HOST}:{PORT}", "topic": "{TOPIC}", "acks": "1", "producers": 1, "size": 1000}}\'',
+    ]
+
+
+def _librdkafka() -> str:
+    from confluent_kafka import libversion
+
+    return libversion()[0]
+
+
+def _java() -> str:
+    try:
+        told = subprocess.run([kafka.java(), "-version"], capture_output=True, text=True, timeout=60, check=False)
+    except PeerMissing:
+        return "no Java"
+    return next((line for line in told.stderr.splitlines() if " version " in line), "Java").replace('"', "")

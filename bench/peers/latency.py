@@ -1,0 +1,117 @@
+"""How long a record takes from when it is due at its producer until its reader has it, at shares of what can be borne.
+
+First the maximum of each side, a producer and a reader at the same time as quickly as they go; then both sides at the
+same rate, which is a share of the smaller maximum.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from bench.peers import topics
+from bench.peers.contract import KAFKA, OURS, Broker, Load, Pace, Row, Session, Task, Turn, Turns, Unmeasured
+from bench.peers.intended import PERCENTILES
+from bench.peers.librdkafka import together, warm_up
+from bench.peers.phases import Done, client, metered
+from bench.peers.policies import ACKS_1, EVEN, Policy
+from bench.peers.servers import BOTH
+from bench.peers.store import Store
+
+GROUP = "Latency"
+SIZE = 1_000
+PARTITIONS = 6
+SHARES = (50, 80)
+"""Of the smaller maximum, in percent."""
+TIMED_TIMES = 2.0
+"""A phase takes so many times as long as that of a throughput: one record in a thousand has to be several."""
+CLIENT = f"librdkafka (its own linger, 5 ms), {PARTITIONS} partitions, 1 producer, 1 consumer"
+
+
+def sessions(pace: Pace, store: Store) -> list[Session]:
+    """The maxima, and then the waits at shares of them."""
+    most = [_maximum(policy, pace) for policy in EVEN]
+    waits = [_waits(policy, share, pace, store) for policy in EVEN for share in SHARES]
+    return [
+        Session(name="the most that each side bears", sides=BOTH, tasks=most, warm_up=warm_up(pace)),
+        Session(name="latency", sides=BOTH, tasks=waits, warm_up=warm_up(pace)),
+    ]
+
+
+def _visible(policy: Policy) -> str:
+    # With acks=1 a reader of ours gets only what is on disk, a reader of Kafka's what is in the page cache.
+    return f"{policy.fsync}; ours shows readers what is on disk" if policy is ACKS_1 else policy.fsync
+
+
+def _maximum(policy: Policy, pace: Pace) -> Task:
+    row = Row(
+        id=maximum_id(policy),
+        group=GROUP,
+        what=f"the most that goes from a producer to a reader, {SIZE:,} B",
+        settings=CLIENT,
+        fsync=_visible(policy),
+        unit="records/s",
+    )
+    take = partial(_most, row, policy=policy, pace=pace)
+    return Task(rows=(row,), take={OURS: take, KAFKA: take})
+
+
+def maximum_id(policy: Policy) -> str:
+    """Of the row that tells how much there can be."""
+    return f"latency-most-{policy.key}"
+
+
+def _waits(policy: Policy, share: int, pace: Pace, store: Store) -> Task:
+    rows = {
+        name: Row(
+            id=f"latency-{policy.key}-{share}-{name}",
+            group=GROUP,
+            what=f"{name} from due to read, {SIZE:,} B at {share} % of the slower side's most",
+            settings=CLIENT,
+            fsync=_visible(policy),
+            unit="ms",
+            better="less",
+            expected=1.0,
+        )
+        for name in PERCENTILES
+    }
+    take = partial(_waited, rows, policy=policy, share=share, pace=pace, store=store)
+    return Task(rows=tuple(rows.values()), take={OURS: take, KAFKA: take})
+
+
+def rate_of(store: Store, policy: Policy, share: int) -> float:
+    """Records a second at which both sides are looked at."""
+    most = store.result(maximum_id(policy))
+    medians = [] if most is None else [median for side in most.turns if (median := most.median(side))]
+    if not medians:
+        raise Unmeasured(f"how much each side bears is not known: measure {maximum_id(policy)} first")
+    return min(medians) * share / 100
+
+
+def _most(row: Row, broker: Broker, *, policy: Policy, pace: Pace) -> Turns:
+    done, load = _phases(broker, row.id, policy=policy, rate=0.0, pace=pace)
+    if not done.records:
+        raise Unmeasured("no record reached the reader")
+    return {row.id: Turn(value=done.rate, load=load)}
+
+
+def _waited(rows: dict[str, Row], broker: Broker, *, policy: Policy, share: int, pace: Pace, store: Store) -> Turns:
+    rate = rate_of(store, policy, share)
+    done, load = _phases(broker, f"latency-{policy.key}-{share}", policy=policy, rate=rate, pace=pace)
+    wanted = round(rate * pace.timed_s * TIMED_TIMES)
+    if done.records != wanted:
+        raise Unmeasured(f"{done.records:,} records were read of {wanted:,}")
+    return {row.id: Turn(value=done.figures[name], load=load) for name, row in rows.items()}
+
+
+def _phases(broker: Broker, name: str, *, policy: Policy, rate: float, pace: Pace) -> tuple[Done, Load]:
+    """Warm up and look, with the same clients for the most and for a share of it."""
+    topic = topics.create(broker, name, partitions=PARTITIONS, policy=policy)
+    to = {"bootstrap": broker.address, "topic": topic.name}
+    paced = {**to, "acks": policy.acks, "rate": rate, "size": SIZE}
+    with (
+        client("latency_consume", {**to, "partitions": PARTITIONS}, broker.directory) as consumer,
+        client("latency_produce", paced, broker.directory) as producer,
+    ):
+        together(consumer, producer, pace.again_s)
+        work = partial(together, consumer, producer, pace.timed_s * TIMED_TIMES)
+        return metered(broker, [consumer.pid, producer.pid], work)

@@ -1,0 +1,109 @@
+"""Takes the rounds of a session: A B A B A B, one broker at a time, each on a wiped directory.
+
+Tells its progress and stores each figure as it comes. Knows no peer and no workload.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from bench.append import file_system, workplace
+from bench.peers.contract import Pace, Session, Task, Unmeasured
+from bench.peers.store import Store, pick
+from tests.peers.maven import PeerMissing
+
+
+def say(text: str) -> None:
+    """Progress, for whoever waits."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def end_in_order() -> None:
+    """Whoever ends this program by a signal ends the broker that it has started too."""
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+
+
+def chosen(sessions: Sequence[Session], wanted: Sequence[str]) -> list[Session]:
+    """The sessions with those tasks only of which a row is wanted."""
+    kept = [replace(session, tasks=[task for task in session.tasks if pick(task.rows, wanted)]) for session in sessions]
+    return [session for session in kept if session.tasks]
+
+
+def take(
+    session: Session,
+    store: Store,
+    directory: Path,
+    *,
+    pace: Pace,
+    is_resumed: bool = False,
+    settle: Callable[[], None] = os.sync,
+) -> None:
+    """All rounds of one session; a side that cannot be had or a task that fails leaves a note, the rest goes on.
+
+    What is left to be written to the disk would slow down what comes next, so the disk settles before each task.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    if file_system(directory) == "tmpfs":
+        raise SystemExit(f"{directory} lies in memory (tmpfs); name a directory on a real disk with --directory")
+    for task in session.tasks:
+        for row in task.rows:
+            store.begin(row, is_resumed=is_resumed)
+    # A place of its own, so that two runs that should not be under way at once do not wipe each other's data.
+    with workplace(directory) as place:
+        for number in range(pace.rounds):
+            for side in session.sides:
+                tasks = [task for task in session.tasks if side in task.take and _is_due(task, store, side, number)]
+                if tasks:
+                    say(f"{session.name}: round {number + 1} of {pace.rounds}, {side}")
+                    _turn(replace(session, tasks=tasks), side, store, place / side, settle)
+    for task in session.tasks:
+        for row in task.rows:
+            store.finish(row)
+
+
+def _is_due(task: Task, store: Store, side: str, number: int) -> bool:
+    return any(store.taken(row, side) <= number for row in task.rows)
+
+
+def _turn(session: Session, side: str, store: Store, directory: Path, settle: Callable[[], None]) -> None:
+    directory.mkdir()
+    try:
+        with session.sides[side](directory) as broker:
+            if session.warm_up is not None:
+                session.warm_up[side](broker)
+            for task in session.tasks:
+                settle()
+                try:
+                    turns = task.take[side](broker)
+                except PeerMissing:
+                    raise
+                except Exception as reason:
+                    # One row that fails, for whatever reason, must not cost the hours of all others.
+                    if not isinstance(reason, Unmeasured):
+                        traceback.print_exc()
+                    _miss(task, side, store, str(reason) or type(reason).__name__)
+                    if broker.process.poll() is not None:
+                        raise Unmeasured(f"the broker has ended: {reason}") from reason
+                    continue
+                for row in task.rows:
+                    if row.id in turns:
+                        store.add(row, side, turns[row.id])
+                        say(f"  {row.id}: {turns[row.id].value:,.4g} {row.unit}")
+    except (PeerMissing, Unmeasured) as reason:
+        for task in session.tasks:
+            _miss(task, side, store, str(reason))
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _miss(task: Task, side: str, store: Store, why: str) -> None:
+    for row in task.rows:
+        say(f"  {row.id}: {side} not measured: {why}")
+        store.miss(row, side, why)
