@@ -38,13 +38,13 @@ check: ## Format, lint, types, import contracts, tidiness, fast tests; before ea
 test: ## Every test, at counts that take minutes (peers: skipped when missing)
 	@sh scripts/setup.sh dev
 	@sh scripts/peers.sh
-	@$(python) -m tests.peers.kafka
+	@$(python) -m tests.peers.bring
 	@$(python) -m pytest -q -n $(JOBS) --dist worksteal $(ARGS)
 
 test-long: ## Every test at full counts; writes docs/test-long.md
 	@sh scripts/setup.sh dev
 	@sh scripts/peers.sh
-	@$(python) -m tests.peers.kafka
+	@$(python) -m tests.peers.bring
 	@$(python) scripts/test_long.py -n $(JOBS) --dist worksteal $(ARGS)
 
 bench: ## Ratios against other programs, in one run (ARGS=--write stores them in docs/benchmarks)

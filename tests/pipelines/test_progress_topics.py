@@ -224,7 +224,7 @@ def test_a_process_that_is_there_is_not_gone() -> None:
 
 @pytest.fixture
 def link(client: Client, ottla_broker: ServerThread) -> Iterator[ProgressLink]:
-    made = ProgressLink(lambda: ottla.connect(ottla_broker.bootstrap), "p", "r1", control_start=0)
+    made = ProgressLink(lambda: ottla.connect(ottla_broker.bootstrap), told_run(state="starting"), control_start=0)
     yield made
     made.close()
 
@@ -270,7 +270,7 @@ def test_what_is_asked_of_others_is_not_heard(link: ProgressLink, client: Client
 
 def test_what_was_asked_before_the_run_began_is_not_heard(client: Client, ottla_broker: ServerThread) -> None:
     command(client)
-    made = ProgressLink(lambda: ottla.connect(ottla_broker.bootstrap), "p", "r1", control_start=1)
+    made = ProgressLink(lambda: ottla.connect(ottla_broker.bootstrap), told_run(state="starting"), control_start=1)
     command(client, "other")
     wait_until(lambda: made._control_offset == 2)
     made.close()
@@ -282,7 +282,7 @@ def test_a_broker_that_is_away_neither_fails_nor_holds_up_who_tells() -> None:
     def nowhere() -> Client:
         raise OttlaError("nobody is there")
 
-    link = ProgressLink(nowhere, "p", "r1", control_start=0)
+    link = ProgressLink(nowhere, told_run(state="starting"), control_start=0)
     for number in range(10_000):
         link.tell(told_query("a", batch_id=number))
     link.close()
@@ -300,7 +300,7 @@ def test_what_was_told_while_the_broker_was_away_is_told_when_it_is_back(
             raise error
         return ottla.connect(ottla_broker.bootstrap)
 
-    link = ProgressLink(connect, "p", "r1", control_start=0)
+    link = ProgressLink(connect, told_run(state="starting"), control_start=0)
     link.tell(told_run())
     wait_until(lambda: standing(client, "p").run is not None)
     link.close()
@@ -316,7 +316,9 @@ def clock() -> ManualClock:
 @pytest.fixture
 def quiet(client: Client, ottla_broker: ServerThread, clock: ManualClock) -> Iterator[ProgressLink]:
     """The link of a run that tells nothing: its Spark is being started."""
-    made = ProgressLink(lambda: ottla.connect(ottla_broker.bootstrap), "p", "r1", control_start=0, clock=clock)
+    made = ProgressLink(
+        lambda: ottla.connect(ottla_broker.bootstrap), told_run(state="starting"), control_start=0, clock=clock
+    )
     yield made
     made.close()
 

@@ -19,7 +19,7 @@ from ottla.client.blocking.consumer import Consumer
 from ottla.client.blocking.producer import Producer
 from ottla.clock import Clock, SystemClock
 from ottla.errors import OttlaError
-from ottla.pipelines.claims import BEAT_MS, whereabouts
+from ottla.pipelines.claims import BEAT_MS
 from ottla.pipelines.progress import (
     CONTROL_TOPIC,
     ENDED,
@@ -49,29 +49,20 @@ class ProgressLink:
     def __init__(
         self,
         connect: Callable[[], Client],
-        pipeline: str,
-        run: str,
+        mine: RunProgress,
         *,
         control_start: int,
         clock: Clock | None = None,
     ) -> None:
         """`control_start`: where the control topic ended when the run began; what is older is not for us."""
         self._clock = clock or SystemClock()
-        here = whereabouts()
         now_ms = self._clock.now_ms()
-        self._run_told = RunProgress(
-            pipeline=pipeline,
-            run=run,
-            state="starting",
-            at=moment(now_ms),
-            place=here.place,
-            process=here.process,
-        )
+        self._run_told = replace(mine, at=moment(now_ms))
         """The last that was told of the run as a whole."""
         self._run_told_ms = now_ms
         self._connect = connect
-        self._pipeline = pipeline
-        self._run = run
+        self._pipeline = mine.pipeline
+        self._run = mine.run
         self._control_offset = control_start
         self._waiting: deque[QueryProgress | RunProgress] = deque(maxlen=WAITING_MAX)
         self._turn = threading.Lock()
@@ -79,7 +70,7 @@ class ProgressLink:
         self._closing = threading.Event()
         self._asked_to_stop = threading.Event()
         self._is_away = False
-        self._thread = threading.Thread(target=self._go_on, name=f"ottla-progress-{pipeline}", daemon=True)
+        self._thread = threading.Thread(target=self._go_on, name=f"ottla-progress-{mine.pipeline}", daemon=True)
         self._thread.start()
 
     def tell(self, told: QueryProgress | RunProgress) -> None:

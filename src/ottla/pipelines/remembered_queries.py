@@ -64,6 +64,9 @@ class RememberedQueries:
             out.hsync()
         finally:
             out.close()
+        # On a local disk there is a checksum beside each file, which is renamed after it. The old one with the new file
+        # would be taken for damage; a file without one is taken as it is.
+        self._files.delete(fs.Path(self._directory, f".{FILE}.crc"), False)
         context = fs.FileContext.getFileContext(self._path.toUri(), self._configuration)
         overwriting = self._java.java.lang.reflect.Array.newInstance(
             self._java.java.lang.Class.forName("org.apache.hadoop.fs.Options$Rename"), 1
@@ -72,16 +75,23 @@ class RememberedQueries:
         context.rename(self._files.makeQualified(unfinished), self._files.makeQualified(self._path), overwriting)
 
     def _decoded(self) -> dict[str, Remembered]:
-        stream = self._files.open(self._path)
+        from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+
         try:
-            text = bytes(stream.readAllBytes())
-        finally:
-            stream.close()
-        try:
+            stream = self._files.open(self._path)
+            try:
+                text = bytes(stream.readAllBytes())
+            finally:
+                stream.close()
             found = msgspec.json.decode(text, type=_File)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, Py4JJavaError) as error:
             raise QueriesUnreadable(
-                f"{self._path.toString()} does not say which outputs share a query: {error}. Restore the file, or "
-                f"remove the pipeline's checkpoints to begin anew"
+                f"{self._path.toString()} does not say which outputs share a query: {_said(error)}. Restore the file, "
+                f"or remove the pipeline's checkpoints to begin anew"
             ) from error
         return {name: Remembered(tuple(query.outputs), query.source) for name, query in found.queries.items()}
+
+
+def _said(error: Exception) -> str:
+    inner = getattr(error, "java_exception", None)
+    return str(error) if inner is None else str(inner.getMessage())

@@ -227,8 +227,7 @@ def _claimed(client: Client, address: str, mine: RunProgress, *, clock: Clock, f
         return
     link = ProgressLink(
         lambda: connect(address, client_id="ottla-pipeline-progress", **CLIENT_SETTINGS),
-        mine.pipeline,
-        mine.run,
+        mine,
         control_start=control_start,
     )
     claimed = _Claimed(link)

@@ -5,7 +5,6 @@ Says what happens, and when. What must hold afterwards is in the test.
 
 from __future__ import annotations
 
-import os
 import random
 import re
 import sys
@@ -17,11 +16,11 @@ from pathlib import Path
 
 from ottla.client.values import OffsetSpec
 from ottla.pipelines.tables import NoTable, open_log
-from tests.clients.server_process import ROOT
 from tests.clients.transactions.kill_producer import pause
 from tests.pipelines.crashes.checkpoints import Checkpoints
 from tests.spark.brokers import Broker
 from tests.spark.kills.driver_process import DriverProcess
+from tests.spark.programs import environment
 
 MOMENT_SECONDS_MAX = 600
 """From the start of a life until the moment for its end; most of it is for busy machines."""
@@ -75,8 +74,6 @@ class KilledPipeline:
 
     def start(self, *options: str) -> None:
         """Start it, for the first time or again."""
-        environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK"))}
-        environment["PYTHONPATH"] = str(ROOT / "src")
         self._planned_before = self._checkpoints.planned_count()
         self._in_flight_before = set(self._checkpoints.in_flight().items())
         self._in_tables_before = set(filter(self._is_in_a_table, self._in_flight_before))
@@ -85,7 +82,7 @@ class KilledPipeline:
             DriverProcess(
                 [sys.executable, *words, "--bootstrap", self._broker.bootstrap, *options],
                 log=self._file.parent / f"life-{len(self.lives)}.log",
-                environment=environment,
+                environment=environment(),
                 cwd=self._file.parent,
             )
         )
