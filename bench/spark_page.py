@@ -32,7 +32,7 @@ class Findings:
                 f"hand. Both do the same work on the same server in turns, after one turn each to warm up: {rounds}.",
                 "A figure is the median of its turns, with their spread: largest less smallest, as a share of the",
                 f"median. With a spread above {SPREAD_MAX:.0%} it is not known yet; throughput is then measured again,",
-                "all sides of the row, twice at most. A time that is to stay below a limit has to do so in every turn.",
+                "all sides of the row, once more. A time that is to stay below a limit has to do so in every turn.",
                 "CPU is that of Spark, the JVM with all its Python workers, and that of the broker. Both connectors",
                 "have their defaults, unless the side says otherwise. The broker acknowledges what is on disk.",
                 "",

@@ -15,7 +15,7 @@ from bench.turns import SPREAD_MAX
 Unit = Literal["records/s", "ms"]
 TURNS_MIN = 3
 """Fewer have no spread that would say anything, and one has none at all."""
-ATTEMPTS_MAX = 3
+ATTEMPTS_MAX = 2
 _Turn = TypeVar("_Turn")
 
 

@@ -135,7 +135,9 @@ def _await(program: DriverProcess, holds: Callable[[], bool]) -> None:
         pause(LOOK_SECONDS)
 
 
-def test_a_copy_follows_those_who_write_until_it_is_interrupted(ottla_broker_process: Broker, tmp_path: Path) -> None:
+def test_a_copy_follows_those_who_write_until_it_is_interrupted(
+    spark_java: Path, ottla_broker_process: Broker, tmp_path: Path
+) -> None:
     broker = ottla_broker_process
     admin, old = broker.client.admin(), broker.topic(2)
     new = f"{old}-3"
