@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from time import perf_counter
 from typing import Any
 
-from bench.peers.phases import Done, serve
-from bench.peers.raw_client import ANSWER_S_MAX, Asked, Line, RawClient
+from bench.peers.phases import Done
+from bench.peers.raw_client import ANSWER_S_MAX, Asked, Line, RawClient, serve_either
 
 SUBJECT_OF_ANSWERS = "_INBOX.bench"
 MARK = b"\xff"
@@ -123,13 +123,7 @@ def read_all(asked: Asked) -> Done:
 
 def main(text: str) -> None:
     """Append or read, as the arguments say."""
-    told = json.loads(text)
-    is_reader = told.pop("is_reader", False)
-    asked = Asked(**told)
-    if is_reader:
-        serve(lambda seconds: read_all(asked))
-    else:
-        serve(NatsClient(asked).run)
+    serve_either(text, NatsClient, read_all)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import json
 import select
 import socket
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import cycle
 from math import inf
@@ -155,6 +156,17 @@ class RawClient:
         return Done(
             records=records, size_bytes=records * self._asked.size, wall_s=wall_s, figures={"requests": answered}
         )
+
+
+def serve_either(text: str, appending: type[RawClient], reading: Callable[[Asked], Done]) -> None:
+    """Append, or read all that is there, as the arguments say."""
+    told = json.loads(text)
+    is_reader = told.pop("is_reader", False)
+    asked = Asked(**told)
+    if is_reader:
+        serve(lambda seconds: reading(asked))
+    else:
+        serve(appending(asked).run)
 
 
 if __name__ == "__main__":

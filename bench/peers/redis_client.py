@@ -6,14 +6,13 @@ lines; an error is one line, and whoever gives the orders sees from the stream's
 
 from __future__ import annotations
 
-import json
 import re
 import socket
 import sys
 from time import perf_counter
 
-from bench.peers.phases import Done, serve
-from bench.peers.raw_client import ANSWER_S_MAX, Asked, Line, RawClient
+from bench.peers.phases import Done
+from bench.peers.raw_client import ANSWER_S_MAX, Asked, Line, RawClient, serve_either
 
 READ_COUNT = 1_000
 _RECEIVE_BYTES = 1 << 20
@@ -98,13 +97,7 @@ def _array(connection: socket.socket) -> tuple[int, bytearray]:
 
 def main(text: str) -> None:
     """Append or read, as the arguments say."""
-    told = json.loads(text)
-    is_reader = told.pop("is_reader", False)
-    asked = Asked(**told)
-    if is_reader:
-        serve(lambda seconds: read_all(asked))
-    else:
-        serve(RedisClient(asked).run)
+    serve_either(text, RedisClient, read_all)
 
 
 if __name__ == "__main__":

@@ -8,8 +8,10 @@ import pytest
 
 from ottla.pipelines.errors import PipelineInvalid
 from ottla.pipelines.graph import graph
+from ottla.pipelines.names import why_not_sink
 from ottla.pipelines.queries import QueryPlan
 from ottla.pipelines.reading import load
+from ottla.pipelines.shared_query import SIDES
 from ottla.pipelines.sharing import (
     NAME_CHARACTERS_MAX,
     Remembered,
@@ -103,6 +105,11 @@ def test_the_name_of_many_outputs_is_not_longer_than_files_allow() -> None:
     assert name_of(many[:2]) == "output-000+output-001"
     assert name_of(many) == "output-000+49"
     assert len(name_of(["x" * 300, "y"])) <= NAME_CHARACTERS_MAX + 10
+
+
+def test_no_sink_can_be_called_like_what_is_sent_away_from_a_shared_query() -> None:
+    assert why_not_sink("side") is None
+    assert why_not_sink(SIDES) is not None
 
 
 SHOP = """

@@ -20,6 +20,7 @@ from ottla.pipelines.declared_steps import step
 from ottla.pipelines.errors import PipelineInvalid, Problem
 from ottla.pipelines.fields import Fields, Problems, whole_section
 from ottla.pipelines.spec import (
+    AVAILABLE_NOW,
     FileSource,
     FormatSink,
     Pipeline,
@@ -34,7 +35,6 @@ from ottla.pipelines.spec import (
 from ottla.pipelines.yaml_places import Entry, Node, Section, Text, parsed
 
 KEYS = ("pipeline", "bootstrap", "checkpoints", "trigger", "spark", "sources", "steps", "sinks")
-AVAILABLE_NOW = "available-now"
 CHECKPOINTS_DEFAULT = ".ottla"
 _SOURCE = "{orders: {topic: orders}}"
 _STEP = "{big: SELECT * FROM orders WHERE amount > 100}"

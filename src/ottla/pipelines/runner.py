@@ -40,8 +40,8 @@ from ottla.pipelines.restarts import RESTARTS_MAX
 from ottla.pipelines.rows_out import RowsOut
 from ottla.pipelines.run_loop import STOP_TIMEOUT_MS, Accounts, OnProgress, Outcome, Runner
 from ottla.pipelines.sharing import SharedPlan
-from ottla.pipelines.spec import Pipeline
-from ottla.pipelines.starting import AVAILABLE_NOW, queries_for, start
+from ottla.pipelines.spec import AVAILABLE_NOW, Pipeline
+from ottla.pipelines.starting import queries_for, start
 from ottla.pipelines.supervision import Startable, Totals
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ottla.pipelines.frames import BatchFrames, Frames, path_of
 from ottla.pipelines.queries import QueryPlan, application_of, opened_table, records_of, topic_sink_options
 from ottla.pipelines.rows_out import Counting, RowsOut
-from ottla.pipelines.sharing import SharedPlan
+from ottla.pipelines.sharing import JOINED_BY, SharedPlan
 from ottla.pipelines.spec import TableSink, TopicSink, TopicSource
 
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from ottla.pipelines.tables.table import LoggedTable
 
-SIDES = "side"
-"""What all records that are sent away in a batch are known by."""
+SIDES = f"{JOINED_BY}side"
+"""What all records that are sent away in a batch are known by: as no sink can be called."""
 BATCH_BYTES_MAX = "maxBytesPerTrigger"
 LIMITS = ("maxoffsetspertrigger", BATCH_BYTES_MAX.lower())
 KEPT_BYTES_MAX = "256m"

@@ -9,6 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+AVAILABLE_NOW = "available-now"
+"""The trigger of a pipeline that takes what is there and ends."""
+
 
 @dataclass(frozen=True, slots=True)
 class Place:

@@ -12,13 +12,12 @@ from ottla.pipelines.rows_out import RowsOut
 from ottla.pipelines.shared_query import shared_writer
 from ottla.pipelines.sharing import SharedPlan, assigned, remembrance, shareable_source
 from ottla.pipelines.spark_errors import problem_of
+from ottla.pipelines.spec import AVAILABLE_NOW
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark.sql.streaming.query import StreamingQuery
-
-AVAILABLE_NOW = "available-now"
 
 
 def queries_for(plans: Sequence[QueryPlan], frames: Frames) -> Sequence[QueryPlan | SharedPlan]:
