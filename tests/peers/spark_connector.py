@@ -1,4 +1,4 @@
-"""Spark's own Kafka connector: its jars, to be given to a session as `spark.jars`, for tests that use it as a peer."""
+"""Spark's own Kafka connector and its Avro: their jars, for a session's `spark.jars`, for tests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CONNECTOR_VERSION = "4.2.0"
 _CONNECTOR = fetching.Peer(
     name="Spark's connector",
     pom=Path(__file__).with_name("spark_connector.pom.xml"),
-    announcement=f"Fetching Spark's Kafka connector {CONNECTOR_VERSION} with Maven, 4 jars, once.",
+    announcement=f"Fetching Spark's Kafka connector {CONNECTOR_VERSION} and Avro with Maven, 5 jars, once.",
 )
 _CACHE = fetching.CACHE / f"spark-connector-{CONNECTOR_VERSION}"
 

@@ -40,12 +40,15 @@ class Implementation:
 
     name: str
     pack_records: Callable[[Iterable[RecordTuple], int], Packed]
+    pack_values: Callable[..., Packed | None]
     decode_records: Callable[[BatchHeader, bytes], list[Record]]
     spans: Callable[[BatchHeader, bytes], Iterator[Span]]
     columns: Callable[[int], Any]
 
 
-PLAIN = Implementation("plain", packing.pack_records, reader.decode_records_plain, reader.spans_plain, NumpyColumns)
+PLAIN = Implementation(
+    "plain", packing.pack_records, packing.pack_values, reader.decode_records_plain, reader.spans_plain, NumpyColumns
+)
 
 
 def compiled() -> Implementation | None:
@@ -53,7 +56,12 @@ def compiled() -> Implementation | None:
     if kernel.compiled is None:
         return None
     return Implementation(
-        "compiled", kernel.compiled.pack_records, reader.decode_records, reader.spans, kernel.compiled.Columns
+        "compiled",
+        kernel.compiled.pack_records,
+        kernel.compiled.pack_values,
+        reader.decode_records,
+        reader.spans,
+        kernel.compiled.Columns,
     )
 
 

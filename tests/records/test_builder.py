@@ -90,6 +90,28 @@ def test_an_error_from_the_callers_own_iterator_is_the_callers(implementation: I
         implementation.pack_records(failing(), RECORDS_BYTES_MAX)
 
 
+VALUES = (b"", b"v", b"v" * 63, b"v" * 64, b"v" * 9_000) * 50
+
+
+def test_values_alone_are_packed_as_records_without_key_and_headers(implementation: Implementation) -> None:
+    expected = PLAIN.pack_records([(None, value, NOW_MS, ()) for value in VALUES], RECORDS_BYTES_MAX)
+    assert implementation.pack_values(VALUES, timestamp_ms=NOW_MS, bytes_max=RECORDS_BYTES_MAX) == expected
+
+
+@pytest.mark.parametrize("others", [(), (b"v", None), ("v",), (b"v", Bytes(b"v")), (b"v", bytearray(b"v")), (5, b"v")])
+def test_what_is_not_bytes_throughout_is_left_to_others(implementation: Implementation, others: Any) -> None:
+    assert implementation.pack_values(others, timestamp_ms=NOW_MS, bytes_max=RECORDS_BYTES_MAX) is None
+
+
+def test_the_bound_on_values_is_inclusive(implementation: Implementation) -> None:
+    packed = implementation.pack_values(VALUES, timestamp_ms=NOW_MS, bytes_max=RECORDS_BYTES_MAX)
+    assert packed is not None
+    size = len(packed[0]) - HEADER_SIZE
+    assert implementation.pack_values(VALUES, timestamp_ms=NOW_MS, bytes_max=size) == packed
+    with pytest.raises(InvalidRecord, match=f"record {len(VALUES) - 1}: .* beyond"):
+        implementation.pack_values(VALUES, timestamp_ms=NOW_MS, bytes_max=size - 1)
+
+
 @given(given_records=records)
 def test_both_implementations_give_the_same_bytes(given_records: list[RecordTuple]) -> None:
     other = compiled()

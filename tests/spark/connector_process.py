@@ -83,6 +83,10 @@ class ConnectorSpark:
             checkpoint=str(checkpoint),
         )
 
+    def run_pipeline(self, file: Path, bootstrap: str) -> None:
+        """Run a pipeline over what is there."""
+        self._ask(ask="pipeline", file=str(file), bootstrap=bootstrap)
+
     def _ask(self, **request: Any) -> Any:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -159,10 +163,19 @@ def _stream(spark: SparkSession, request: dict[str, Any]) -> None:
         raise TimeoutError(f"the query still ran after {QUERY_SECONDS_MAX} s")
 
 
+def _pipeline(spark: SparkSession, request: dict[str, Any]) -> None:
+    from ottla.pipelines.reading import load
+    from ottla.pipelines.runner import run
+
+    outcome = run(load(Path(request["file"])), spark=spark, bootstrap=request["bootstrap"], once=True)
+    if outcome.error is not None:
+        raise RuntimeError(outcome.error)
+
+
 def _main(jars: str, directory: str) -> None:
     spark = _session(jars, directory)
     spark.sparkContext.setLogLevel("ERROR")
-    answers = {"read": _read, "write": _write, "stream": _stream}
+    answers = {"read": _read, "write": _write, "stream": _stream, "pipeline": _pipeline}
     for line in sys.stdin:
         request = json.loads(line)
         try:

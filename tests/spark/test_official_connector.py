@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from io import BytesIO
 from pathlib import Path
 
+import fastavro
 import pytest
 
 from ottla.client.values import NewRecord
@@ -128,3 +131,32 @@ def test_a_start_that_was_only_written_down_is_resumed_by_either_source(
     official.stream(options, ottla.options(topic=target), tmp_path / "checkpoint", source=second)
 
     assert _pairs(ottla, target) == sorted((b"", b"after %d" % n) for n in range(10))
+
+
+AVRO = """
+pipeline: avro-{orders}
+sources:
+  orders: {{topic: {orders}, format: avro, schema_file: order.avsc, jar: true, bad: {bad}}}
+sinks:
+  out: {{from: orders, topic: {out}, value: "concat_ws(' ', id, code.member0, code.member1)"}}
+"""
+
+
+def test_a_pipeline_leaves_avro_to_spark_where_it_has_the_jar(
+    official: ConnectorSpark, ottla: Broker, tmp_path: Path
+) -> None:
+    # A union that has no counterpart without the jar.
+    fields = [{"name": "id", "type": "long"}, {"name": "code", "type": ["int", "string"]}]
+    schema = {"type": "record", "name": "Order", "fields": fields}
+    topics = {name: ottla.topic(stem=name) for name in ("orders", "bad", "out")}
+    (tmp_path / "order.avsc").write_text(json.dumps(schema), encoding="utf-8")
+    (tmp_path / "avro.yaml").write_text(AVRO.format(**topics), encoding="utf-8")
+    for order in ({"id": 1, "code": 7}, {"id": 2, "code": "x"}):
+        datum = BytesIO()
+        fastavro.schemaless_writer(datum, fastavro.parse_schema(schema), order)
+        ottla.produce(topics["orders"], [datum.getvalue(), b"\x80"])
+
+    official.run_pipeline(tmp_path / "avro.yaml", ottla.bootstrap)
+
+    assert ottla.values(topics["out"]) == [b"1 7", b"2 x"]
+    assert ottla.values(topics["bad"]) == [b"\x80"] * 2

@@ -77,6 +77,23 @@ def test_a_master_and_a_remote_together_are_refused() -> None:
         sessions.session(master="local[2]", remote="sc://localhost")
 
 
+def test_a_cluster_is_told_which_python_where_its_own_choice_would_be_another_one(tmp_path: Path) -> None:
+    for name in ("ours", "other"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "python3").write_text("#!/bin/sh\n", encoding="utf-8")
+        (tmp_path / name / "python3").chmod(0o755)
+    ours = str(tmp_path / "ours" / "python3.11")
+
+    def is_named(*path: str, **more: str) -> bool:
+        return sessions.needs_python_named({"PATH": ":".join(str(tmp_path / part) for part in path), **more}, ours)
+
+    assert is_named("other", "ours")
+    assert is_named("nowhere")
+    assert not is_named("ours", "other")
+    assert not is_named("other", PYSPARK_PYTHON="python3.12")
+    assert not is_named("other", PYSPARK_DRIVER_PYTHON="python3.12")
+
+
 def test_a_machine_without_java_is_told_what_to_install(tmp_path: Path) -> None:
     with pytest.raises(sessions.SparkMissing, match=r"no java on the PATH\. Install it .*openjdk-17"):
         sessions.check_java({"PATH": str(tmp_path)})

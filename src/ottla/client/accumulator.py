@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import repeat
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from ottla.client.values import NO_OFFSET, RecordPosition, TopicPartition
@@ -50,22 +49,6 @@ class Identity(NamedTuple):
 NOBODY = Identity()
 
 
-class PlainRows:
-    """Values that were sent together, without keys: rows that are made while a batch is built, and not kept."""
-
-    __slots__ = ("_timestamp_ms", "_values")
-
-    def __init__(self, values: Sequence[bytes], timestamp_ms: int) -> None:
-        self._values = values
-        self._timestamp_ms = timestamp_ms
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    def __iter__(self) -> Iterator[RecordTuple]:
-        return zip(repeat(None), self._values, repeat(self._timestamp_ms), repeat(()), strict=False)
-
-
 class PackedRows:
     """Records that are laid end to end already, behind room for a batch's header."""
 
@@ -78,7 +61,7 @@ class PackedRows:
         return self.packed[1]
 
 
-Rows = list[RecordTuple] | PlainRows | PackedRows
+Rows = list[RecordTuple] | PackedRows
 
 
 class Batch:

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from random import Random
-from typing import cast
 
-from ottla.client.accumulator import RECORD_OVERHEAD_BYTES, Accumulator, Batch, PlainRows, size_of
+from ottla.client.accumulator import Accumulator, Batch, PackedRows, size_of
 from ottla.client.cluster import Cluster
 from ottla.client.errors import PartitionNotFound, PartlySent
 from ottla.client.routing import KEY_ROUTERS, KeylessRouter, RoundRobinRouter, StickyRouter
@@ -19,6 +18,8 @@ from ottla.client.topology import TopicView
 from ottla.client.values import HeaderPairs, NewRecord, RecordPosition, TopicPartition, positions
 from ottla.clock import Clock
 from ottla.errors import InvalidRecord
+from ottla.records.batch import HEADER_SIZE
+from ottla.records.builder import packed_values
 from ottla.records.packing import RecordTuple
 
 _INT64_MAX = 2**63 - 1
@@ -96,17 +97,25 @@ class Intake:
 
     def highest_partition(self, records: Sequence[bytes | NewRecord | None]) -> int | None:
         """The highest partition that a batch names, if it names any; a negative one is as bad as one too high."""
-        if _only_values(records):
-            return None
         named = [each.partition for each in records if isinstance(each, NewRecord) and each.partition is not None]
         return min(named) if named and min(named) < 0 else max(named, default=None)
 
-    def shares(self, view: TopicView, records: Sequence[bytes | NewRecord | None]) -> list[Share]:
-        """One batch per partition for what a user sends together."""
+    def plain(self, records: Sequence[bytes | NewRecord | None]) -> PackedRows | None:
+        """Bytes only and sticky, the common case: laid out at once, and nothing is looked at twice."""
+        if self._settings.keyless != "sticky":
+            return None
+        packed = packed_values(records, self._clock.now_ms())
+        return None if packed is None else PackedRows(packed)
+
+    def shares(
+        self, view: TopicView, records: Sequence[bytes | NewRecord | None], plain: PackedRows | None
+    ) -> list[Share]:
+        """One batch per partition for what a user sends together; `plain` is what was made of it, if anything."""
         now_ms = self._cluster.ticks.now_ms()
-        plain = self._plain(view, records, now_ms)
         if plain is not None:
-            return [(plain, None)]
+            size = len(plain.packed[0]) - HEADER_SIZE
+            target = self.partition(view, None, None, size)
+            return [(self._accumulator.batch(target, plain, records_bytes=size, now_ms=now_ms), None)]
         # Keyless records of one batch stay together under the sticky rule, whatever the batch's size.
         together: TopicPartition | None = None
         found: dict[TopicPartition, tuple[list[RecordTuple], list[int]]] = {}
@@ -130,16 +139,6 @@ class Intake:
             for target, (rows, indices) in found.items()
         ]
 
-    def _plain(self, view: TopicView, records: Sequence[bytes | NewRecord | None], now_ms: int) -> Batch | None:
-        """Bytes only and sticky, the common case: nothing is looked at twice."""
-        if self._settings.keyless != "sticky" or not _only_values(records):
-            return None
-        values = cast(Sequence[bytes], records)
-        rows = PlainRows(tuple(values), self._clock.now_ms())
-        size = sum(map(len, values)) + RECORD_OVERHEAD_BYTES * len(rows)
-        target = self.partition(view, None, None, size)
-        return self._accumulator.batch(target, rows, records_bytes=size, now_ms=now_ms)
-
 
 def gathered(shares: Sequence[Share], count: int) -> list[RecordPosition]:
     """The positions of settled shares in the order of the input; raises when one of them failed."""
@@ -162,10 +161,6 @@ def gathered(shares: Sequence[Share], count: int) -> list[RecordPosition]:
     if failures:
         raise PartlySent(found, failures)
     return [place for place in found if place is not None]
-
-
-def _only_values(records: Sequence[bytes | NewRecord | None]) -> bool:
-    return set(map(type, records)) == {bytes}
 
 
 def _header(pair: tuple[str, bytes | None]) -> tuple[str, bytes | None]:

@@ -122,8 +122,10 @@ class AsyncProducer:
         """
         if not records:
             return []
-        view = await self._intake.topic(topic, self._intake.highest_partition(records))
-        shares = self._intake.shares(view, records)
+        plain = self._intake.plain(records)
+        highest = None if plain is not None else self._intake.highest_partition(records)
+        view = await self._intake.topic(topic, highest)
+        shares = self._intake.shares(view, records, plain)
         batches = [batch for batch, _ in shares]
         await self._with_room(lambda: self._accumulator.add(batches) or None)
         self._work.set()

@@ -9,7 +9,7 @@ stays in the accumulator with a time before which it is not ready.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from ottla.client.accumulator import NOBODY, Accumulator, Batch, Identity, PackedRows, Queue, notify
 from ottla.client.cluster import STALE_LEADER, UNANSWERED, Cluster
@@ -290,8 +290,7 @@ class Sender:
                 level=None,
             )
         return build_batch(
-            # Anything that can be counted and gone through does; it need not be a list.
-            cast(Sequence[RecordTuple], rows),
+            rows,
             codec=self._codec,
             producer_id=identity.producer_id,
             producer_epoch=identity.epoch,

@@ -30,7 +30,7 @@ HIDDEN = "__ottla_"
 """How the names of columns begin that no user sees."""
 PROBLEM = HIDDEN + "problem"
 """What is wrong with a record; null: it is as it should be."""
-_CARRIED = ("key", "value", "topic", "partition", "offset", "headers")
+_CARRIED = ("key", "value", "topic", "partition", "offset", "timestamp", "headers")
 _PARSED = HIDDEN + "parsed"
 _CORRUPT = HIDDEN + "corrupt"
 _END = "ottla: the end"
@@ -170,22 +170,31 @@ def _avro(records: DataFrame, form: Avro, directory: Path) -> tuple[DataFrame, C
     from ottla.pipelines.avro_rows import AvroSchema, decoder
 
     text = (directory / form.schema_file).read_text(encoding="utf-8")
-    schema = AvroSchema(text)
-    value = F.col(hidden("value"))
     if form.jar:
-        from pyspark.sql.avro.functions import from_avro
-
-        parsed = records.withColumn(_PARSED, evaluated_once(from_avro(value, text, {"mode": "PERMISSIVE"})))
-        row = F.col(_PARSED)
-        # Spark makes a row of nulls from what it cannot decode, so that a record of which nothing is there is bad too.
-        empty = F.lit(True)
-        for field in schema.spark.fields:
-            empty = empty & row.getField(field.name).isNull()
-        problem = F.when(row.isNull() | empty, F.lit("the value is no datum of the Avro schema"))
-        return parsed, row, problem, schema.spark
+        return _avro_of_spark(records, text)
+    value = F.col(hidden("value"))
+    schema = AvroSchema(text)
     parsed = records.withColumn(_PARSED, decoder(schema)(value))
     found = F.col(_PARSED)
     return parsed, found.getField("row"), found.getField("problem"), schema.spark
+
+
+def _avro_of_spark(records: DataFrame, schema: str) -> tuple[DataFrame, Column, Column, StructType]:
+    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql.avro.functions import from_avro
+    from pyspark.sql.types import StructField, StructType
+
+    decoded = from_avro(F.col(hidden("value")), schema, {"mode": "PERMISSIVE"})
+    parsed = records.withColumn(_PARSED, evaluated_once(decoded))
+    row, kind = F.col(_PARSED), parsed.schema[_PARSED].dataType
+    assert isinstance(kind, StructType), "the schema is that of a record"
+    # Spark makes a row of nulls from what it cannot decode, so that a record of which nothing is there is bad too; and
+    # for the same reason it calls every field nullable.
+    empty = F.lit(True)
+    for field in kind.fields:
+        empty = empty & row.getField(field.name).isNull()
+    problem = F.when(row.isNull() | empty, F.lit("the value is no datum of the Avro schema"))
+    return parsed, row, problem, StructType([StructField(field.name, field.dataType) for field in kind.fields])
 
 
 def _text_problem(text: Column, whole: Column, otherwise: str) -> Column:

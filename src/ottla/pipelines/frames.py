@@ -374,13 +374,19 @@ def _unless(exempt: Column, check: Check) -> Check:
 
 
 def _latest_of_each_key(rows: DataFrame, *, is_small: bool) -> DataFrame:
-    """The last record of each key, without those that say that their key is gone."""
+    """The last record of each key, without those that say that their key is gone.
+
+    Of a partition that is the record with the highest offset. A key is in several partitions where some were added or a
+    producer chose them by itself: then the youngest of those counts.
+    """
     from pyspark.sql import functions as F  # noqa: N812
 
-    key, value, partition, offset = (F.col(formats.hidden(name)) for name in ("key", "value", "partition", "offset"))
+    names = ("key", "value", "partition", "offset", "timestamp")
+    key, value, partition, offset, timestamp = (F.col(formats.hidden(name)) for name in names)
     columns = formats.public_columns(rows)
-    whole = F.struct(value.isNull().alias("is_gone"), F.struct(*columns).alias("row"))
-    latest = rows.groupBy(key).agg(F.max_by(whole, F.struct(partition, offset)).alias("latest"))
+    whole = F.struct(value.isNull().alias("is_gone"), timestamp.alias("at"), F.struct(*columns).alias("row"))
+    of_partitions = rows.groupBy(key, partition).agg(F.max_by(whole, offset).alias("last"))
+    latest = of_partitions.groupBy(key).agg(F.max_by("last", F.struct("last.at", partition)).alias("latest"))
     table = latest.where("NOT latest.is_gone").select("latest.row.*")
     # Spark does not know how large it is, and would move and sort the whole stream for a join with it.
     return F.broadcast(table) if is_small else table

@@ -5,6 +5,7 @@ from ottla.records.batch import Buffer
 from ottla.records.packing import Packed, RecordTuple
 
 def pack_records(records: Iterable[RecordTuple], bytes_max: int) -> Packed: ...
+def pack_values(values: tuple[Any, ...], *, timestamp_ms: int, bytes_max: int) -> Packed | None: ...
 def pack_columns(
     rows: int,
     bytes_max: int,

@@ -37,6 +37,7 @@ RECORDS_BYTES_MAX = INT32_MAX - (HEADER_SIZE - LOG_OVERHEAD)
 _pack_records: Callable[[Iterable[RecordTuple], int], Packed] = (
     kernel.compiled.pack_records if kernel.compiled else packing.pack_records
 )
+_pack_values: Callable[..., Packed | None] = kernel.compiled.pack_values if kernel.compiled else packing.pack_values
 
 
 def build_batch(
@@ -71,6 +72,11 @@ def build_batch(
         timestamp_type=timestamp_type,
         level=level,
     )
+
+
+def packed_values(values: Iterable[object], timestamp_ms: int) -> Packed | None:
+    """Values without keys and headers, for `finish_batch`; None unless there are some and all of them are bytes."""
+    return _pack_values(tuple(values), timestamp_ms=timestamp_ms, bytes_max=RECORDS_BYTES_MAX)
 
 
 def finish_batch(

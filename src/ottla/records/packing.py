@@ -1,12 +1,13 @@
 """Records to the bytes inside a batch, in plain Python.
 
-Used when the compiled kernel is not there; `ottla.records._kernel.pack_records` gives the same bytes
-and refuses the same input. Knows nothing of headers, checksums or compression of a batch.
+Used when the compiled kernel is not there; the functions of `ottla.records._kernel` with the same names give
+the same bytes and refuse the same input. Knows nothing of headers, checksums or compression of a batch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import cast
 
 from ottla.errors import InvalidRecord
 from ottla.records.batch import HEADER_SIZE
@@ -55,6 +56,13 @@ def pack_records(records: Iterable[RecordTuple], bytes_max: int) -> Packed:
     if not rows:
         raise InvalidRecord("a batch needs at least one record")
     return out, len(rows), base_timestamp, max_timestamp
+
+
+def pack_values(values: tuple[object, ...], *, timestamp_ms: int, bytes_max: int) -> Packed | None:
+    """Values without keys and headers, all of one time, as `pack_records`; None unless all of them are bytes."""
+    if set(map(type, values)) != {bytes}:
+        return None
+    return pack_records(((None, value, timestamp_ms, ()) for value in cast(tuple[bytes, ...], values)), bytes_max)
 
 
 def _fields(index: int, record: RecordTuple) -> RecordTuple:

@@ -6,8 +6,9 @@
     spark = session(master="spark://host:7077")             # a cluster
     spark = session(remote="sc://host:15002")               # Spark Connect
 
-Only what makes a local Spark work or makes its small batches quick is set, and only for a local Spark; what you give as
-`config` comes last. Knows no topic and no broker: the source and the sink work in any other session as well.
+Only what makes a local Spark work or makes its small batches quick is set, and only for a local Spark (a cluster is
+told which Python, where its own choice would be another one); what you give as `config` comes last. Knows no topic and
+no broker: the source and the sink work in any other session as well.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 JAVA_VERSION_MIN = 17
 JAVA_ANSWER_SECONDS_MAX = 60
 LOCAL_MASTER = "local[*]"
+WORKER_PYTHON = "PYSPARK_PYTHON"
 SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 
 LOCAL_SETTINGS = {
@@ -81,9 +83,11 @@ def session(
     if is_local(master or remote) and not _has_session():
         check_java(os.environ)
         # Spark takes the first python3 of the PATH for its workers, and that one often lacks what this one has.
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        os.environ.setdefault(WORKER_PYTHON, sys.executable)
         # Before its settings count, Spark looks for an address of its own, and warns of what it finds.
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    elif master is not None and not _has_session() and needs_python_named(os.environ, sys.executable):
+        os.environ[WORKER_PYTHON] = sys.executable
     builder = SparkSession.builder.appName(app)
     if master is not None:
         builder = builder.master(master)
@@ -109,6 +113,18 @@ def local_settings(given: Mapping[str, str]) -> dict[str, str]:
 def is_local(place: str | None) -> bool:
     """Whether a master or a remote means this process's own machine: `local`, `local[4]`, `local[*]`, `local[2,3]`."""
     return place is not None and re.match(r"local(\[|$)", place) is not None
+
+
+def needs_python_named(environment: Mapping[str, str], executable: str) -> bool:
+    """Whether a cluster's driver would look for our source in another Python than this one.
+
+    It takes `python3` of its PATH, and so do the workers on their machines. Where that is this very Python nothing is
+    named, since on the workers it may be elsewhere; otherwise they are expected to have it in the same place.
+    """
+    if WORKER_PYTHON in environment or "PYSPARK_DRIVER_PYTHON" in environment:
+        return False
+    found = shutil.which("python3", path=environment.get("PATH"))
+    return found is None or Path(found).parent != Path(executable).parent
 
 
 def core_count(place: str, *, cores: int) -> int:

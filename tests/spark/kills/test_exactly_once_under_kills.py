@@ -6,9 +6,10 @@ error or as processes that are killed. The broker is killed at random moments an
 reader follows the copy all the time and must never see a record twice, too early or out of order. In a second test the
 driver is not killed but frozen, and goes on when another has its place.
 
-SPARK_KILL_RECORDS says how many records there are (default 40,000; a tenth of them is a batch), SPARK_DRIVER_KILLS how
-often the driver is killed in one of those two moments (default 2), SPARK_BROKER_KILLS how often the broker is killed
-(default 2), and SPARK_FROZEN_RECORDS how many records the driver copies that is frozen (default 12,000).
+SPARK_KILL_RECORDS says how many records there are (default 12,000) and SPARK_KILL_BATCHES in how many batches (default
+6), SPARK_DRIVER_KILLS how often the driver is killed in one of those two moments (default 2), SPARK_BROKER_KILLS how
+often the broker is killed (default 1), and SPARK_FROZEN_RECORDS how many records the driver copies that is frozen
+(default 6,000, in batches of the same size).
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ from tests.spark.kills.killed_copy import KilledCopy, Moment
 from tests.spark.kills.streaming_copy import Errand
 from tests.spark.kills.watch import Watch
 
-RECORDS = int(os.environ.get("SPARK_KILL_RECORDS", "40000"))
-FROZEN_RECORDS = int(os.environ.get("SPARK_FROZEN_RECORDS", "12000"))
+RECORDS = int(os.environ.get("SPARK_KILL_RECORDS", "12000"))
+FROZEN_RECORDS = int(os.environ.get("SPARK_FROZEN_RECORDS", "6000"))
 DRIVER_KILLS = int(os.environ.get("SPARK_DRIVER_KILLS", "2"))
-BROKER_KILLS = int(os.environ.get("SPARK_BROKER_KILLS", "2"))
+BROKER_KILLS = int(os.environ.get("SPARK_BROKER_KILLS", "1"))
 SEED = int(os.environ.get("SPARK_KILL_SEED", "1"))
-BATCHES = 10
+BATCHES = int(os.environ.get("SPARK_KILL_BATCHES", "6"))
 PARTITIONS = 4
 FAILURE_CHANCE = 0.3
 PROOF_MIN = min(3, DRIVER_KILLS // 2)

@@ -124,9 +124,10 @@ class Producer:
         """
         if not records:
             return []
-        highest = self._intake.highest_partition(records)
+        plain = self._intake.plain(records)
+        highest = None if plain is not None else self._intake.highest_partition(records)
         view = self._intake.known(topic, highest) or self._topic(topic, highest)
-        shares = self._intake.shares(view, records)
+        shares = self._intake.shares(view, records, plain)
         batches = [batch for batch, _ in shares]
         self._with_room(lambda: self._accumulator.add(batches) or None)
         self._drive(lambda: all(batch.done for batch in batches))

@@ -148,6 +148,37 @@ def pack_records(object records, int64_t bytes_max):
     return out.take(used), len(rows), base_timestamp, max_timestamp
 
 
+def pack_values(tuple values, *, long long timestamp_ms, int64_t bytes_max):
+    """See `ottla.records.packing.pack_values`."""
+    cdef int64_t index, size, body_size, total = HEADER_ROOM, count = len(values)
+    cdef object value
+    cdef uint8_t* p
+    cdef Growing out = Growing()
+    bytes_max = min(bytes_max, <int64_t>INT32_MAX)
+    for index in range(count):
+        value = values[index]
+        if type(value) is not bytes:
+            return None
+        body_size = record_body_size(0, index, -1, PyBytes_GET_SIZE(value), 1)
+        total += varint_size(body_size) + body_size
+        if total - HEADER_ROOM > bytes_max:
+            raise _beyond(index, bytes_max)
+    if count == 0:
+        return None
+    p = out.room(total)
+    memset(p, 0, HEADER_ROOM)
+    p += HEADER_ROOM
+    for index in range(count):
+        value = values[index]
+        size = PyBytes_GET_SIZE(value)
+        body_size = record_body_size(0, index, -1, size, 1)
+        p = put_record_start(p, body_size, 0, index, NULL, -1, <const uint8_t*>PyBytes_AS_STRING(value), size)
+        # No headers.
+        p[0] = 0
+        p += 1
+    return out.take(total), count, timestamp_ms, timestamp_ms
+
+
 cdef struct Source:
     bint absent
     int64_t first
