@@ -50,6 +50,13 @@ def main() -> int:
     parser.add_argument(
         "--quick", action="store_true", help="Spark: small counts, which say nothing and are not stored"
     )
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        default=[],
+        choices=("sources", "sinks", "batches", "latency"),
+        help="Spark: measure these again; the page has the others as they were",
+    )
     options = parser.parse_args()
     if options.rounds < 3:
         parser.error("fewer than 3 rounds say nothing")
@@ -68,7 +75,7 @@ def measure_spark(options: argparse.Namespace) -> bool:
     from bench import spark
 
     rounds = 1 if options.quick else options.rounds
-    return spark.run(options.directory, rounds=rounds, is_quick=options.quick, write=options.write)
+    return spark.run(options.directory, options.only, rounds=rounds, is_quick=options.quick, write=options.write)
 
 
 def measure_foundation(chosen: list[str], options: argparse.Namespace) -> None:

@@ -13,7 +13,7 @@ from time import monotonic, sleep
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
-from bench.spark_rows import Judgement, Row, Turn, in_turns, quicker
+from bench.spark_rows import Judgement, Row, Turn, measured, quicker
 from bench.spark_stage import Side, Stage
 from bench.spark_throughput import AT_LEAST_ONCE, EXACTLY_ONCE, OURS, PEER
 
@@ -33,11 +33,11 @@ def measure(stage: Stage, *, batches: int, rounds: int) -> list[Row]:
     for partitions in PARTITION_COUNTS:
         topic = stage.topic(partitions, records=ROWS * (SKIPPED + batches + 1))
         to_noop = {side.name: partial(_to_noop, stage, side, topic, batches=batches) for side in (OURS, PEER)}
-        rows += _rows(what(partitions), in_turns(to_noop, rounds=rounds, warm_ups=WARM_UPS))
+        rows += measured(what(partitions), "ms", to_noop, rounds=rounds, warm_ups=WARM_UPS)
     source = stage.topic(SINK_PARTITIONS, records=ROWS * (SKIPPED + batches + 1))
     sides = AT_LEAST_ONCE, EXACTLY_ONCE, PEER
     to_topic = {side.name: partial(_to_topic, stage, side, source, batches=batches) for side in sides}
-    return rows + _rows(TO_TOPIC, in_turns(to_topic, rounds=rounds, warm_ups=WARM_UPS))
+    return rows + measured(TO_TOPIC, "ms", to_topic, rounds=rounds, warm_ups=WARM_UPS)
 
 
 def what(partitions: int) -> str:
@@ -56,10 +56,6 @@ def judgements(rows: list[Row]) -> list[Judgement]:
         ours, peer = (found[what(partitions), side.name] for side in (OURS, PEER))
         judged.append(quicker(ours, peer, times_min=1.0))
     return judged
-
-
-def _rows(name: str, taken: dict[str, tuple[Turn, ...]]) -> list[Row]:
-    return [Row(name, side, "ms", turns) for side, turns in taken.items()]
 
 
 def _to_noop(stage: Stage, side: Side, topic: str, *, batches: int) -> Turn:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
 from bench.spark_bars import Bar, Group, Panel
@@ -13,26 +13,28 @@ PICTURE = "spark.svg"
 
 
 class Findings:
-    """Everything that one run has found."""
+    """Everything that has been found: the rows of each part that was measured, and what is to be said of them."""
 
-    def __init__(self, throughput: list[Row], batches: list[Row], latency: list[Row], judged: list[Judgement]) -> None:
-        self.throughput = throughput
-        self.batches = batches
-        self.latency = latency
+    def __init__(self, rows: Mapping[str, Sequence[Row]], judged: list[Judgement]) -> None:
+        self.throughput = [*rows.get("sources", ()), *rows.get("sinks", ())]
+        self.batches = rows.get("batches", ())
+        self.latency = rows.get("latency", ())
         self.judged = judged
 
-    def page(self, *, taken: datetime, rounds: str, counts: Sequence[str], notes: Sequence[str]) -> str:
+    def page(self, *, taken: Mapping[str, datetime], rounds: int, counts: Sequence[str], notes: Sequence[str]) -> str:
         """The whole page, in Markdown."""
         return "\n".join(
             [
                 "# Topics in Spark, against Spark's own connector",
                 "",
-                f"Taken on {taken:%d %B %Y} by `make bench ARGS='spark --write'`. One Ottla server and one Spark",
-                '(`local[2]`), in which `format("ottla")` and `format("kafka")`, Spark\'s own connector, are both at',
-                f"hand. Both do the same work on the same server in turns, after one turn each to warm up: {rounds}.",
-                "A figure is the median of its turns, with their spread: largest less smallest, as a share of the",
-                f"median. With a spread above {SPREAD_MAX:.0%} it is not known yet; throughput is then measured again,",
-                "all sides of the row, once more. A time that is to stay below a limit has to do so in every turn.",
+                "Taken by `make bench ARGS='spark --write'`, each part by itself:",
+                f"{', '.join(f'{name} on {when:%d %B %Y at %H:%M}' for name, when in taken.items())} (UTC).",
+                'One Ottla server and one Spark (`local[2]`), in which `format("ottla")` and `format("kafka")`,',
+                "Spark's own connector, are both at hand. Both do the same work on the same server in turns, after one",
+                f"turn each to warm up: {rounds} turns of each. A figure is the median of its turns, with their",
+                "spread: largest less smallest, as a share of the median. With a spread above",
+                f"{SPREAD_MAX:.0%} it is not known yet; all sides of the row are then measured once more.",
+                "A time that is to stay below a limit has to do so in every turn.",
                 "CPU is that of Spark, the JVM with all its Python workers, and that of the broker. Both connectors",
                 "have their defaults, unless the side says otherwise. The broker acknowledges what is on disk.",
                 "",

@@ -16,6 +16,7 @@ Unit = Literal["records/s", "ms"]
 TURNS_MIN = 3
 """Fewer have no spread that would say anything, and one has none at all."""
 ATTEMPTS_MAX = 2
+NOT_KNOWN = "not known yet"
 _Turn = TypeVar("_Turn")
 
 
@@ -94,10 +95,13 @@ def in_turns(
     return {side: tuple(turns) for side, turns in taken.items()}
 
 
-def measured(what: str, unit: Unit, sides: Mapping[str, Callable[[], Turn]], *, rounds: int) -> list[Row]:
+def measured(
+    what: str, unit: Unit, sides: Mapping[str, Callable[[], Turn]], *, rounds: int, warm_ups: int = 1
+) -> list[Row]:
     """The row of each side. Where one is not known, all are measured again: a neighbour may have been busy."""
     for _ in range(ATTEMPTS_MAX):
-        rows = [Row(what, side, unit, turns) for side, turns in in_turns(sides, rounds=rounds).items()]
+        taken = in_turns(sides, rounds=rounds, warm_ups=warm_ups)
+        rows = [Row(what, side, unit, turns) for side, turns in taken.items()]
         if rounds < TURNS_MIN or all(row.is_known for row in rows):
             break
     return rows
@@ -139,5 +143,5 @@ def within(ours: Row, *, limit_ms: float) -> Judgement:
 
 def _verdict(is_met: bool, *, is_known: bool) -> str:
     if not is_known:
-        return "not known yet"
+        return NOT_KNOWN
     return "met" if is_met else "NOT MET"

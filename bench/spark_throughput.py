@@ -92,8 +92,8 @@ def sinks(stage: Stage, *, records: int, rounds: int) -> list[Measured]:
     return rows
 
 
-def judgements(rows: list[Measured]) -> list[Judgement]:
-    """What is expected of these rows."""
+def judgements_of_sources(rows: list[Measured]) -> list[Judgement]:
+    """What is expected of those that read."""
     found = {(row.what, row.side): row for row in rows}
     judged = []
     for what in WORKS:
@@ -103,13 +103,18 @@ def judgements(rows: list[Measured]) -> list[Judgement]:
             quicker(ours, tuned, times_min=TUNED_TIMES),
             cheaper(ours, peer, share_max=BROKER_SHARE),
         ]
+    return judged
+
+
+def judgements_of_sinks(rows: list[Measured]) -> list[Judgement]:
+    """What is expected of those that write."""
+    found = {(row.what, row.side): row for row in rows}
     at_least_once, exactly_once, peer, _ = (found[SINK, side.name] for side in WRITERS)
-    judged += [
+    return [
         quicker(at_least_once, peer, times_min=SINK_TIMES),
         quicker(exactly_once, peer, times_min=1.0),
         cheaper(at_least_once, peer, share_max=BROKER_SHARE),
     ]
-    return judged
 
 
 def _sums(frame: DataFrame) -> Row:

@@ -5,10 +5,14 @@ from __future__ import annotations
 import xml.etree.ElementTree as ElementTree
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 
 from bench.spark_bars import LABEL_WIDTH, svg
+from bench.spark_kept import Part, keep, kept
 from bench.spark_page import Findings, table
 from bench.spark_rows import Row, Turn, Unit, cheaper, in_turns, measured, quicker, spread, within
+
+TAKEN = datetime(2026, 11, 15, 8, 30, tzinfo=UTC)
 
 
 def _row(*figures: float, unit: Unit = "records/s", side: str = "ottla", broker_cpu_s: float = 1.0) -> Row:
@@ -95,20 +99,30 @@ def test_a_row_that_stays_unknown_is_measured_twice_at_most() -> None:
 
 def test_the_page_names_every_side_and_every_verdict() -> None:
     ours, peer = _row(2e6, 2e6, 2e6), _row(1e6, 1e6, 1e6, side="kafka")
-    found = Findings([ours, peer], [], [], [quicker(ours, peer, times_min=2)])
+    found = Findings({"sources": [ours, peer]}, [quicker(ours, peer, times_min=2)])
 
-    text = found.page(taken=datetime(2026, 11, 15, tzinfo=UTC), rounds="1 turn", counts=["few"], notes=["a machine"])
+    text = found.page(taken={"sources": TAKEN}, rounds=3, counts=["few"], notes=["a machine"])
 
+    assert "sources on 15 November 2026 at 08:30 (UTC)" in text
     assert "| topic to noop | kafka | 1.00 M ±0% | 2.00 s      | 1.00 s       |" in text
     assert "| topic to noop: ottla against kafka | 2.00 times as quick | at least 2 | met |" in text
 
 
 def test_the_page_marks_a_figure_whose_turns_lie_far_apart() -> None:
-    found = Findings([], [_row(50, 100, 150, unit="ms")], [], [])
+    found = Findings({"batches": [_row(50, 100, 150, unit="ms")]}, [])
 
-    text = found.page(taken=datetime(2026, 11, 15, tzinfo=UTC), rounds="3 turns", counts=[], notes=[])
+    text = found.page(taken={"batches": TAKEN}, rounds=3, counts=[], notes=[])
 
     assert "| 100 ms ±100%, not known yet |" in text
+
+
+def test_a_part_is_kept_until_it_is_measured_again(tmp_path: Path) -> None:
+    first, second = Part(TAKEN, [_row(1.5, 2.5)]), Part(TAKEN, [_row(3, unit="ms")])
+    keep(tmp_path, "sinks", first)
+    keep(tmp_path, "latency", first)
+    keep(tmp_path, "latency", second)
+
+    assert kept(tmp_path, ("sources", "sinks", "latency")) == {"sinks": first, "latency": second}
 
 
 def test_columns_of_a_table_are_as_wide_as_their_widest_cell() -> None:
@@ -116,7 +130,7 @@ def test_columns_of_a_table_are_as_wide_as_their_widest_cell() -> None:
 
 
 def test_the_picture_is_well_formed_and_its_bars_are_as_long_as_their_figures() -> None:
-    found = Findings([_row(2_000_000), _row(1_000_000, side='kafka <"&">')], [], [], [])
+    found = Findings({"sinks": [_row(2_000_000), _row(1_000_000, side='kafka <"&">')]}, [])
 
     picture = ElementTree.fromstring(svg(found.panels()))
 
