@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ottla.client.values import NewRecord, Record
-from ottla.pipelines.errors import PipelineInvalid
 from ottla.pipelines.frames import Frames
 from ottla.pipelines.graph import graph
-from ottla.pipelines.queries import QueryPlan, QueryUnknown, application_of, planned, refuse_connect
+from ottla.pipelines.queries import QueryPlan, planned
 from ottla.pipelines.reading import load
 from ottla.pipelines.spec import Pipeline
 from ottla.pipelines.starting import queries_for, start, trigger_of
@@ -212,23 +211,25 @@ def test_the_latest_of_each_key_is_looked_up_anew_for_each_batch_and_a_bad_recor
     spark: SparkSession, ottla_broker_process: Broker, tmp_path: Path
 ) -> None:
     broker = ottla_broker_process
-    topics = {name: broker.topic(1, stem=name) for name in ("orders", "products", "out")}
+    topics = {name: broker.topic(2 if name == "products" else 1, stem=name) for name in ("orders", "products", "out")}
     (tmp_path / "live.yaml").write_text(LIVE.format(**topics))
     pipeline = load(tmp_path / "live.yaml")
     frames = Frames(pipeline, graph(pipeline), spark, bootstrap=broker.bootstrap)
     (plan,) = planned(pipeline, graph(pipeline))
     query = start(plan, frames, trigger=None)
     try:
-        for number in (1, 2):
-            price = {"product": "p", "price": float(number)}
-            broker.produce(topics["products"], [NewRecord(json.dumps(price).encode(), key=b"p")])
+        # By offsets where the partition is the same, whatever the timestamps say; by timestamps where it is not.
+        for number, (partition, timestamp_ms) in enumerate([(1, 2_000), (1, 1_000), (0, 3_000), (1, 2_500)], start=1):
+            price = json.dumps({"product": "p", "price": float(number)}).encode()
+            record = NewRecord(price, key=b"p", timestamp_ms=timestamp_ms)
+            broker.produce(topics["products"], [record], partition=partition)
             broker.produce(topics["orders"], [json.dumps({"id": number, "product": "p"})])
             query.processAllAvailable()
-        assert [json.loads(value or b"")["price"] for value in broker.values(topics["out"])] == [1.0, 2.0]
+        assert [json.loads(value or b"")["price"] for value in broker.values(topics["out"])] == [1.0, 2.0, 3.0, 3.0]
         # Its columns are null, and the step's condition would keep it from being noticed.
         broker.produce(topics["orders"], ["no JSON"])
         with pytest.raises(
-            Exception, match=rf"the value is no JSON object of the schema at {topics['orders']}-0@2.*`bad:`"
+            Exception, match=rf"the value is no JSON object of the schema at {topics['orders']}-0@4.*`bad:`"
         ):
             query.processAllAvailable()
     finally:
@@ -275,22 +276,3 @@ def test_a_place_with_a_scheme_is_a_place_for_checkpoints(tmp_path: Path) -> Non
 )
 def test_a_trigger_is_an_interval_or_what_is_available_now(trigger: str | None, expected: dict[str, Any]) -> None:
     assert trigger_of(trigger) == expected
-
-
-def test_sinks_whose_batches_cannot_be_told_apart_are_refused_where_spark_runs_elsewhere(tmp_path: Path) -> None:
-    plans_of(tmp_path)
-    sinks = load(tmp_path / "pipeline.yaml").sinks
-    frame_of_connect: Any = object()
-    for name in ("revenue", "orders"):
-        with pytest.raises(PipelineInvalid, match=rf"sink `{name}`: .* cannot be written by Spark Connect"):
-            refuse_connect(sinks[name], frame_of_connect)
-    for name in ("scores", "mixed"):
-        refuse_connect(sinks[name], frame_of_connect)
-
-
-def test_a_batch_of_an_unknown_query_is_refused() -> None:
-    class Batch:
-        sparkSession = None  # noqa: N815
-
-    with pytest.raises(QueryUnknown, match="Spark Connect"):
-        application_of(Batch())  # type: ignore[arg-type]

@@ -19,7 +19,7 @@ from ottla.pipelines.format_support import unfit_column, unknown_format
 from ottla.pipelines.formats import quoted
 from ottla.pipelines.frames import Frames, Opened, path_of, sends_away
 from ottla.pipelines.graph import Graph
-from ottla.pipelines.queries import is_grouped, records_of, refuse_connect, table_mode
+from ottla.pipelines.queries import is_grouped, records_of, table_mode
 from ottla.pipelines.spark_errors import message_of, problem_of
 from ottla.pipelines.spec import (
     FileSource,
@@ -51,6 +51,16 @@ def analysed(pipeline: Pipeline, graph: Graph, spark: SparkSession) -> None:
         frames = Frames(
             pipeline, graph, spark, bootstrap=_NOWHERE, opener=lambda session: WithoutRows(pipeline, session)
         )
+    try:
+        problems = _looked_at(frames)
+    finally:
+        frames.close()
+    if problems:
+        raise PipelineInvalid(problems)
+
+
+def _looked_at(frames: Frames) -> list[Problem]:
+    pipeline, graph = frames.pipeline, frames.graph
     problems: list[Problem] = []
     broken: set[str] = set()
     for name in graph.order:
@@ -63,8 +73,7 @@ def analysed(pipeline: Pipeline, graph: Graph, spark: SparkSession) -> None:
     for sink in pipeline.sinks.values():
         if sink.input not in broken:
             problems += _problems(_look_at_sink, frames, sink)
-    if problems:
-        raise PipelineInvalid(problems)
+    return problems
 
 
 @contextmanager
@@ -173,7 +182,6 @@ def _look_at(frames: Frames, name: str) -> None:
 
 def _look_at_sink(frames: Frames, sink: Sink) -> None:
     frame = frames.frame(sink.input)
-    refuse_connect(sink, frame)
     what = f"sink `{sink.name}`"
     try:
         if isinstance(sink, TopicSink):

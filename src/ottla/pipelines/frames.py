@@ -38,8 +38,13 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 TIME_ZONE = "spark.sql.session.timeZone"
-COPIED_SETTINGS = ("spark.sql.shuffle.partitions", "spark.sql.execution.arrow.pyspark.enabled")
-"""What `ottla.spark.session` sets in a running session: a new one begins with what the first one was started with."""
+COPIED_SETTINGS = (
+    "spark.sql.shuffle.partitions",
+    "spark.sql.execution.arrow.pyspark.enabled",
+    "spark.sql.streaming.stopTimeout",
+    "spark.sql.streaming.noDataProgressEventInterval",
+)
+"""What is set in a running session: a new one begins with what the first one, or the server, was started with."""
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _LINES_BEFORE = 1
 
@@ -158,6 +163,14 @@ class Frames:
         if hold_file == self._hold_file:
             return self
         return Frames(self.pipeline, self.graph, self._parent, bootstrap=self.bootstrap, hold_file=hold_file)
+
+    def close(self) -> None:
+        """Let go of the session, once its queries have ended."""
+        # With Spark Connect it is a connection of its own. Left open, it would call the server when the program ends,
+        # and wait for one that was started for the program and is gone by then.
+        client = getattr(self.spark, "_client", None)
+        if client is not None and self.spark is not self._parent:
+            client.close()
 
     def frame(self, name: str) -> DataFrame:
         """The rows of a source or a step that pass its rules; a stream where anything in it is one."""

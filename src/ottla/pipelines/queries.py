@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ottla.errors import OttlaError
 from ottla.pipelines import formats
-from ottla.pipelines.errors import PipelineInvalid, Problem
+from ottla.pipelines.checkpoint_files import METADATA, query_id
 from ottla.pipelines.frames import Frames, path_of, sends_away
 from ottla.pipelines.graph import Graph
 from ottla.pipelines.names import SIDE_ENDING
-from ottla.pipelines.rows_out import Counting, RowsOut
+from ottla.pipelines.rows_out import RowsOut, counted
 from ottla.pipelines.spec import OutputMode, Pipeline, Place, Sink, TableSink, TopicSink
 
 if TYPE_CHECKING:
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 QUERY_ID = "sql.streaming.queryId"
 """The property of Spark's threads that says which query they work for."""
+ANALYSED = "== Analyzed Logical Plan =="
+OPTIMISED = "== Optimized Logical Plan =="
+"""What comes before and after the plan that counts, where Spark explains all of them."""
 
 
 class QueryUnknown(OttlaError):
@@ -96,17 +99,68 @@ def query_writer(plan: QueryPlan, frames: Frames, rows_out: RowsOut) -> DataStre
         assert side is not None, "it was planned because there is one"
         return side.writeStream.format("ottla").option("kafka.bootstrap.servers", frames.bootstrap)
     frame = frames.frame(sink.input)
-    refuse_connect(sink, frame)
     if isinstance(sink, TopicSink):
-        return _topic_writer(sink, frame, frames, rows_out)
+        return _topic_writer(plan, sink, frames, rows_out)
     if isinstance(sink, TableSink):
-        batches = TableBatches(sink, path_of(frames.pipeline, sink.path), rows_out)
-        return frame.writeStream.outputMode(table_mode(sink, frame)).foreachBatch(batches)
+        table = TableTarget(sink, path_of(frames.pipeline, sink.path))
+        each = EachBatchOnce(table, plan.checkpoint, rows_out)
+        return frame.writeStream.outputMode(table_mode(sink, frame)).foreachBatch(each)
     options = dict(sink.options)
     for name, value in sink.options.items():
         if name.lower() == "path":
             options[name] = path_of(frames.pipeline, value)
     return frame.writeStream.format(sink.format).outputMode(sink.mode).options(**options)
+
+
+# --- batch by batch -----------------------------------------------------------------------------------
+
+
+class Target(Protocol):
+    """What batches are written to. Plain data when it is pickled."""
+
+    def write(self, rows: DataFrame, *, application: str, batch_id: int) -> None:
+        """Write a batch whole, or not at all; and once, however often it is given."""
+
+
+class EachBatchOnce:
+    """A function for `foreachBatch`. Runs in this process, or is sent by Spark Connect to one beside the server.
+
+    There it cannot tell how many rows it wrote: what it is sent as knows nobody to tell.
+    """
+
+    def __init__(self, target: Target, checkpoint: str, rows_out: RowsOut | None = None) -> None:
+        self._target = target
+        self._checkpoint = checkpoint
+        self._rows_out = rows_out
+        self._application: str | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return EachBatchOnce, (self._target, self._checkpoint)
+
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        if self._application is None:
+            self._application = application_of(batch, checkpoint=self._checkpoint)
+        with counted(batch, batch_id, self._rows_out) as rows:
+            self._target.write(rows, application=self._application, batch_id=batch_id)
+
+
+def application_of(batch: DataFrame, *, checkpoint: str | None = None) -> str:
+    """What the batches of this query are known by: the query's id, which lives in its checkpoint.
+
+    Spark tells it to its own threads. Spark Connect has a batch written in another process, which looks it up.
+    """
+    context = getattr(batch.sparkSession, "_sc", None)
+    if context is not None:
+        found = context.getLocalProperty(QUERY_ID)
+    else:
+        found = None if checkpoint is None else query_id(batch.sparkSession, checkpoint)
+    if found:
+        return str(found)
+    where = "Spark" if context is not None or checkpoint is None else f"{checkpoint}/{METADATA}"
+    raise QueryUnknown(
+        f"{where} does not say which query this batch is of, so that nobody could tell if it has been written before. "
+        "Restore the checkpoint, or remove the pipeline's checkpoints to begin anew"
+    )
 
 
 # --- topics -------------------------------------------------------------------------------------------
@@ -126,27 +180,25 @@ def topic_sink_options(sink: TopicSink, frames: Frames) -> dict[str, str]:
     return {"kafka.bootstrap.servers": frames.bootstrap, **sink.options, "topic": sink.topic}
 
 
-def _topic_writer(sink: TopicSink, frame: DataFrame, frames: Frames, rows_out: RowsOut) -> DataStreamWriter:
+def _topic_writer(plan: QueryPlan, sink: TopicSink, frames: Frames, rows_out: RowsOut) -> DataStreamWriter:
     options = topic_sink_options(sink, frames)
-    writer = records_of(sink, frame).writeStream.outputMode(sink.mode)
+    writer = records_of(sink, frames.frame(sink.input)).writeStream.outputMode(sink.mode)
     if sink.mode == "append":
         return writer.format("ottla").options(**options)
-    return writer.foreachBatch(TopicBatches(options, rows_out))
+    # A sink of Spark's Python API is refused any other mode.
+    return writer.foreachBatch(EachBatchOnce(TopicTarget(options), plan.checkpoint, rows_out))
 
 
-class TopicBatches:
-    """Writes each batch to a topic once, for what a sink of Spark's Python API is refused: update mode."""
+@dataclass(frozen=True, slots=True)
+class TopicTarget:
+    """A topic, with the options of the sink."""
 
-    def __init__(self, options: Mapping[str, str], rows_out: RowsOut) -> None:
-        self._options = dict(options)
-        self._rows_out = rows_out
+    options: Mapping[str, str]
 
-    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+    def write(self, rows: DataFrame, *, application: str, batch_id: int) -> None:
         from ottla.spark import exactly_once_batches
 
-        counting = Counting()
-        exactly_once_batches(application_of(batch), self._options)(counting.counted(batch), batch_id)
-        counting.tell(self._rows_out, batch_id)
+        exactly_once_batches(application, self.options)(rows, batch_id)
 
 
 # --- tables -------------------------------------------------------------------------------------------
@@ -166,39 +218,19 @@ def opened_table(sink: TableSink, path: str) -> LoggedTable[DataFrame]:
     )
 
 
-class TableBatches:
-    """Writes each batch to a table once."""
+class TableTarget:
+    """A table, opened where it is written: its path means the disk there."""
 
-    def __init__(self, sink: TableSink, path: str, rows_out: RowsOut) -> None:
+    def __init__(self, sink: TableSink, path: str) -> None:
+        self._sink = sink
+        self._path = path
         self._table = opened_table(sink, path)
-        self._rows_out = rows_out
 
-    def __call__(self, batch: DataFrame, batch_id: int) -> None:
-        counting = Counting()
-        self._table.write_batch(counting.counted(batch), application=application_of(batch), batch_id=batch_id)
-        counting.tell(self._rows_out, batch_id)
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TableTarget, (self._sink, self._path)
 
-
-def refuse_connect(sink: Sink, frame: DataFrame) -> None:
-    """Raise for a sink whose batches have to be told apart, where Spark does not say which query they are of."""
-    in_batches = isinstance(sink, TableSink) or (isinstance(sink, TopicSink) and sink.mode != "append")
-    if in_batches and getattr(frame, "_jdf", None) is None:
-        what = f"sink `{sink.name}`: tables, and topics in update or complete mode, cannot be written by Spark Connect"
-        raise PipelineInvalid(
-            [Problem(sink.place, what, "Run it on a Spark master, or let the topic's mode be append")]
-        )
-
-
-def application_of(batch: DataFrame) -> str:
-    """What the batches of this query are known by: the query's id, which lives in its checkpoint."""
-    context = getattr(batch.sparkSession, "_sc", None)
-    found = None if context is None else context.getLocalProperty(QUERY_ID)
-    if not found:
-        raise QueryUnknown(
-            "Spark does not say here which query this batch is of: tables, and topics in update or complete mode, "
-            "need a Spark session of the program's own; Spark Connect has none"
-        )
-    return str(found)
+    def write(self, rows: DataFrame, *, application: str, batch_id: int) -> None:
+        self._table.write_batch(rows, application=application, batch_id=batch_id)
 
 
 def table_mode(sink: TableSink, frame: DataFrame) -> OutputMode:
@@ -208,6 +240,17 @@ def table_mode(sink: TableSink, frame: DataFrame) -> OutputMode:
 
 def is_grouped(frame: DataFrame) -> bool:
     """Whether rows of the stream are grouped: only then does update mode differ, and joins refuse it."""
-    plan = getattr(frame, "_jdf", None)
     # Spark marks what is a stream in its plans by a tilde.
-    return plan is not None and "~Aggregate" in str(plan.queryExecution().analyzed().toString())
+    return "~Aggregate" in _analysed_plan(frame)
+
+
+def _analysed_plan(frame: Any) -> str:
+    """The plan of a frame, before Spark makes it better."""
+    classic = getattr(frame, "_jdf", None)
+    if classic is not None:
+        return str(classic.queryExecution().analyzed().toString())
+    # Spark Connect shows no plan but in the text that explains a frame.
+    explained = str(frame._explain_string(extended=True))
+    _, begins, plans = explained.partition(ANALYSED)
+    assert begins, "Spark explains a plan by what it was at first, and then"
+    return plans.partition(OPTIMISED)[0]

@@ -83,15 +83,22 @@ class RememberedQueries:
                 text = bytes(stream.readAllBytes())
             finally:
                 stream.close()
-            found = msgspec.json.decode(text, type=_File)
-        except (msgspec.DecodeError, Py4JJavaError) as error:
-            raise QueriesUnreadable(
-                f"{self._path.toString()} does not say which outputs share a query: {_said(error)}. Restore the file, "
-                f"or remove the pipeline's checkpoints to begin anew"
-            ) from error
-        return {name: Remembered(tuple(query.outputs), query.source) for name, query in found.queries.items()}
+        except Py4JJavaError as error:
+            raise _unreadable(self._path.toString(), str(error.java_exception.getMessage())) from error
+        return remembered_in(text, path=self._path.toString())
 
 
-def _said(error: Exception) -> str:
-    inner = getattr(error, "java_exception", None)
-    return str(error) if inner is None else str(inner.getMessage())
+def remembered_in(text: bytes | str, *, path: str) -> dict[str, Remembered]:
+    """What a file says that has this text; QueriesUnreadable names its path."""
+    try:
+        found = msgspec.json.decode(text, type=_File)
+    except msgspec.DecodeError as error:
+        raise _unreadable(path, str(error)) from error
+    return {name: Remembered(tuple(query.outputs), query.source) for name, query in found.queries.items()}
+
+
+def _unreadable(path: str, reason: str) -> QueriesUnreadable:
+    return QueriesUnreadable(
+        f"{path} does not say which outputs share a query: {reason}. Restore the file, "
+        f"or remove the pipeline's checkpoints to begin anew"
+    )

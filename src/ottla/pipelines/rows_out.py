@@ -5,6 +5,8 @@ Spark counts while it writes, so that nothing is gone through twice. Where it ca
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -51,6 +53,17 @@ class Counting:
         # To ask for one that did not come about would be to wait for ever.
         if all(_future(seen).isCompleted() for seen in self._seen):
             rows_out.note(batch_id, rows=sum(int(seen.get[_ROWS]) for seen in self._seen))
+
+
+@contextmanager
+def counted(batch: DataFrame, batch_id: int, rows_out: RowsOut | None) -> Iterator[DataFrame]:
+    """The rows of a batch, to be written meanwhile; counted, unless nobody is there to be told."""
+    if rows_out is None:
+        yield batch
+        return
+    counting = Counting()
+    yield counting.counted(batch)
+    counting.tell(rows_out, batch_id)
 
 
 def _future(seen: Observation) -> Any:

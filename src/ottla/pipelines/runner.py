@@ -152,6 +152,7 @@ def opened(
         if check:
             analysed(pipeline, shape, spark)
         frames = Frames(pipeline, shape, spark, bootstrap=address, hold_file=str(hold_file))
+        stack.callback(frames.close)
         accounts = stack.enter_context(_listening(frames.spark))
         trigger = AVAILABLE_NOW if is_once else pipeline.trigger
         claimed.runner = Runner(
