@@ -34,7 +34,7 @@ from ottla.pipelines.spec import Place, TableSink
 from ottla.pipelines.starting import ATTEMPTS_MAX, TOO_BUSY, refuse_unless_alone, started
 from tests.pipelines.crashes.written import rows
 from tests.spark.brokers import Broker
-from tests.spark.programs import run_python
+from tests.spark.programs import connect_port, run_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -113,7 +113,8 @@ def test_tables_and_topics_in_update_mode_have_each_record_once_though_batches_a
     orders = [json.dumps({"id": number, "product": f"p{number % 3}"}) for number in range(BEFORE)]
     broker.produce(topics["orders"], orders)
 
-    said = run_python(PROGRAM, tmp_path, broker.bootstrap, topics["orders"], str(BEFORE), str(AFTER))
+    with connect_port():
+        said = run_python(PROGRAM, tmp_path, broker.bootstrap, topics["orders"], str(BEFORE), str(AFTER))
 
     (line,) = [line for line in said.splitlines() if line.startswith("RESULT")]
     told = json.loads(line.removeprefix("RESULT"))

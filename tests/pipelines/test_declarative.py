@@ -16,7 +16,7 @@ from ottla.pipelines.spec import Pipeline
 from tests.clients.server_process import running
 from tests.spark import spark_page
 from tests.spark.brokers import Broker
-from tests.spark.programs import run
+from tests.spark.programs import connect_port, run
 
 SPECIFICATION = """\
 name: ottla_test
@@ -156,7 +156,8 @@ def ran(spark_java: Path, tmp_path_factory: pytest.TempPathFactory) -> Ran:
                 value = json.dumps({"product": product, "price": price}).encode()
                 producer.send("products", value=value, key=product.encode())
 
-        run([PIPELINES, "run"], directory, more={"PYSPARK_PYTHON": sys.executable})
+        with connect_port():
+            run([PIPELINES, "run"], directory, more={"PYSPARK_PYTHON": sys.executable})
 
         written = ("totals", "orders.bad", "orders.negative", "copies")
         topics = {topic: [value or b"" for value in broker.values(topic)] for topic in written}

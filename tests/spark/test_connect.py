@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.spark.brokers import Broker
-from tests.spark.programs import run_python
+from tests.spark.programs import connect_port, run_python
 
 PROGRAM = """
 import json, sys
@@ -54,7 +54,8 @@ def connected(spark_java: Path, ottla_broker_process: Broker, tmp_path_factory: 
     broker, directory = ottla_broker_process, tmp_path_factory.mktemp("connect")
     origin, target, counts = broker.topic(2), broker.topic(), broker.topic()
     broker.produce(origin, VALUES)
-    said = run_python(PROGRAM, directory, broker.bootstrap, origin, target, counts, str(directory / "checkpoints"))
+    with connect_port():
+        said = run_python(PROGRAM, directory, broker.bootstrap, origin, target, counts, str(directory / "checkpoints"))
     (line,) = [line for line in said.splitlines() if line.startswith("RESULT")]
     return Connected(json.loads(line.removeprefix("RESULT")), target, counts)
 
