@@ -128,19 +128,21 @@ class KafkaPythonReader(Reader):
         more = {}
         if "cooperative-sticky" in settings.get("assignors", ()):
             more["partition_assignment_strategy"] = [CooperativeStickyAssignor]
+        self._topic = topic
         self._make: Callable[[], Any] = lambda: KafkaConsumer(
-            topic,
             bootstrap_servers=address,
             group_id=group,
             auto_offset_reset="earliest",
             heartbeat_interval_ms=100,
-            # A leader that asked before the topic was known everywhere assigns nothing until it asks again.
-            metadata_max_age_ms=500,
             **more,
         )
 
     def start(self) -> None:
         self._consumer = self._make()
+        # It has to know the topic before it joins. As a leader that hears of it while it assigns, it takes what it has
+        # heard for what it has assigned, and nobody ever gets anything.
+        assert self._consumer.partitions_for_topic(self._topic)
+        self._consumer.subscribe([self._topic])
 
     def read(self) -> None:
         for records in self._consumer.poll(timeout_ms=50).values():

@@ -8,8 +8,17 @@ from __future__ import annotations
 
 import pytest
 
+from ottla import connect
 from tests.clients.server_process import ServerProcess
 from tests.clients.transactions.conversation import Conversation, all_conversations, answers
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _own_topics(ottla: ServerProcess) -> None:
+    """Both of the broker's own topics are there, whichever conversation comes first."""
+    with connect(ottla.address) as client:
+        client.admin().create_topic("committed")
+        client.admin().alter_group_offsets("committed by", {("committed", 0): 0})
 
 
 @pytest.mark.parametrize(
