@@ -106,6 +106,8 @@ def measure(path: str, directory: Path, *, serve: Serve = serve, effort: Effort)
             ratio = _append(directory, effort)
         else:
             ratio = _send_batch(directory, effort)
+    except (ConnectionResetError, BrokenPipeError) as error:
+        raise BrokenPath(f"{path}: the connection was closed: {error!r}") from error
     except OSError as error:
         raise BrokenPath(f"{path}: {error!r}") from error
     finally:

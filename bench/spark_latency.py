@@ -14,7 +14,7 @@ from threading import Event, Thread
 from time import monotonic, perf_counter_ns
 from typing import NamedTuple
 
-from bench.spark_rows import ATTEMPTS_MAX, NOT_KNOWN, TURNS_MIN, Judgement, Row, Turn, in_turns, within
+from bench.spark_rows import NOT_KNOWN, Judgement, Row, Turn, in_turns, until_known, within
 from bench.spark_stage import Side, Stage
 from bench.spark_throughput import AT_LEAST_ONCE, EXACTLY_ONCE, PEER
 
@@ -45,16 +45,20 @@ class Arrivals(NamedTuple):
 def measure(stage: Stage, *, records: int, rounds: int) -> list[Row]:
     """The median and the slowest tenth, for each sink."""
     sides = {side.name: partial(_turn, stage, side, records=records) for side in SIDES}
-    for _ in range(ATTEMPTS_MAX):
+
+    def take() -> list[Row]:
         taken = in_turns(sides, rounds=rounds)
-        rows = [
+        return [
             Row(what, side, "ms", tuple(each.turn(percent) for each in turns))
             for what, percent in ((P50, 50), (P90, 90))
             for side, turns in taken.items()
         ]
-        if rounds < TURNS_MIN or all(judged.verdict != NOT_KNOWN for judged in judgements(rows)):
-            break
-    return rows
+
+    return until_known(take, _are_judged, rounds=rounds)
+
+
+def _are_judged(rows: list[Row]) -> bool:
+    return all(judged.verdict != NOT_KNOWN for judged in judgements(rows))
 
 
 def judgements(rows: list[Row]) -> list[Judgement]:

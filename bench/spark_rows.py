@@ -99,10 +99,19 @@ def measured(
     what: str, unit: Unit, sides: Mapping[str, Callable[[], Turn]], *, rounds: int, warm_ups: int = 1
 ) -> list[Row]:
     """The row of each side. Where one is not known, all are measured again: a neighbour may have been busy."""
-    for _ in range(ATTEMPTS_MAX):
+
+    def take() -> list[Row]:
         taken = in_turns(sides, rounds=rounds, warm_ups=warm_ups)
-        rows = [Row(what, side, unit, turns) for side, turns in taken.items()]
-        if rounds < TURNS_MIN or all(row.is_known for row in rows):
+        return [Row(what, side, unit, turns) for side, turns in taken.items()]
+
+    return until_known(take, lambda rows: all(row.is_known for row in rows), rounds=rounds)
+
+
+def until_known(take: Callable[[], list[Row]], are_known: Callable[[list[Row]], bool], *, rounds: int) -> list[Row]:
+    """Rows that are taken again, all of them, where they are not known; not without end."""
+    for _ in range(ATTEMPTS_MAX):
+        rows = take()
+        if rounds < TURNS_MIN or are_known(rows):
             break
     return rows
 

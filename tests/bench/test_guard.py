@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import math
-import re
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -121,14 +120,14 @@ def test_a_broker_that_sleeps_before_each_request_fails(tmp_path: Path) -> None:
     [
         ("forgetful", "records were acknowledged and 1 are there"),
         ("mistaken", "offset 0 was given after 0"),
-        ("closing", "the connection was closed|Connection reset|Broken pipe"),
+        ("closing", "the connection was closed"),
     ],
 )
 def test_a_broker_whose_answers_are_not_true_fails(fault: str, complaint: str, tmp_path: Path) -> None:
     finding = watch(ANSWERED_IN_TURN, tmp_path, fault)
 
     assert "is BROKEN" in finding.complaint
-    assert re.search(complaint, finding.complaint)
+    assert complaint in finding.complaint
 
 
 @pytest.mark.slow

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
@@ -31,7 +30,6 @@ from ottla.testing.server_thread import ServerThread
 from tests.client.kafka_server import kafka_server
 from tests.client.lossy_broker import LossyBroker
 from tests.client.test_transaction_offsets import Member
-from tests.clients.transactions.kill_producer import pause
 from tests.peers.tools import Tools
 
 CONFIG = {"group.initial.rebalance.delay.ms": "0"}
@@ -41,7 +39,6 @@ transaction.abort.timed.out.transaction.cleanup.interval.ms=200
 """
 LOOK_AGAIN_SECONDS = 0.05
 LOOKS_MAX = 1_200
-SETTLE_SECONDS_MAX = 60
 _numbers = count()
 
 
@@ -134,16 +131,6 @@ def read(client: Client, topic: str, isolation: Isolation = "read_committed") ->
         while any(consumer.position(*key) < end.offset for key, end in ends.items() if end is not None):
             found += [(record.partition, record.value) for record in consumer.poll(1_000)]
     return sorted(found, key=lambda each: each[0])
-
-
-def read_settled(client: Client, topic: str) -> list[tuple[int, bytes | None]]:
-    """All that is committed, with no transaction open: Kafka answers a commit before its markers are there."""
-    places: dict[tuple[str, int], OffsetSpec | int] = {(topic, 0): OffsetSpec.LATEST, (topic, 1): OffsetSpec.LATEST}
-    admin, deadline = client.admin(), time.monotonic() + SETTLE_SECONDS_MAX
-    while admin.list_offsets(places, isolation="read_committed") != admin.list_offsets(places):
-        assert time.monotonic() < deadline, "a transaction stays open"
-        pause(0.01)
-    return read(client, topic)
 
 
 def attempt(producer: Producer, topic: str, *values: bytes) -> None:
@@ -380,11 +367,13 @@ def test_apache_kafka_in_the_first_version_fences_whoever_was_too_slow(old_kafka
         assert read(client, name) == [(0, b"before")]
 
 
-def goes_on(producer: Producer, topic: str) -> None:
+def goes_on(client: Client, producer: Producer, topic: str, name: str) -> None:
     for value in (b"next", b"last"):
         with producer.transaction():
             producer.send(topic, value, partition=0)
             producer.send(topic, value, partition=1)
+    # Kafka answers a commit before its markers are there.
+    wait_until(client, name, "CompleteCommit")
 
 
 SEEN = [(0, b"before"), (0, b"next"), (0, b"last"), (1, b"next"), (1, b"last")]
@@ -392,33 +381,33 @@ SEEN = [(0, b"before"), (0, b"next"), (0, b"last"), (1, b"next"), (1, b"last")]
 
 @pytest.mark.parametrize("partition", [0, 1])
 def test_a_send_that_comes_too_late_fails_and_the_producer_goes_on_after_its_abort(
-    real: Client, slow: Producer, topic: str, partition: int
+    real: Client, slow: Producer, topic: str, name: str, partition: int
 ) -> None:
     with pytest.raises(TransactionFailed, match="transaction_timeout_ms=1000"):
         slow.send(topic, b"late", partition=partition)
     slow.abort()
-    goes_on(slow, topic)
+    goes_on(real, slow, topic, name)
 
-    assert read_settled(real, topic) == SEEN
+    assert read(real, topic) == SEEN
 
 
-def test_an_abort_that_comes_too_late_is_like_any_other(real: Client, slow: Producer, topic: str) -> None:
+def test_an_abort_that_comes_too_late_is_like_any_other(real: Client, slow: Producer, topic: str, name: str) -> None:
     slow.abort()
-    goes_on(slow, topic)
+    goes_on(real, slow, topic, name)
 
-    assert read_settled(real, topic) == SEEN
+    assert read(real, topic) == SEEN
 
 
 def test_a_commit_that_comes_too_late_says_so_and_the_next_transaction_works(
-    real: Client, slow: Producer, topic: str
+    real: Client, slow: Producer, topic: str, name: str
 ) -> None:
     with pytest.raises(
         TransactionFailed, match="took longer than transaction_timeout_ms=1000 and was aborted: nothing"
     ):
         slow.commit()
-    goes_on(slow, topic)
+    goes_on(real, slow, topic, name)
 
-    assert read_settled(real, topic) == SEEN
+    assert read(real, topic) == SEEN
 
 
 def test_positions_that_come_too_late_do_not_count_and_the_producer_goes_on(
