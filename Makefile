@@ -10,8 +10,8 @@ python := .venv/bin/python
 # The Python that .venv is made with, when it is not python3.
 PYTHON ?=
 export PYTHON
-# Processes that run tests at once.
-JOBS ?= 2
+# Processes that run tests at once. Many tests wait for a timer or for another process, so one more than two cores.
+JOBS ?= 3
 # More arguments for pytest: make test ARGS='tests/storage -k recovery'
 ARGS ?=
 

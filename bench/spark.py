@@ -38,7 +38,7 @@ class Counts(NamedTuple):
     arrivals: int
 
 
-FULL = Counts(read=2_000_000, written=1_000_000, batches=40, arrivals=100)
+FULL = Counts(read=2_000_000, written=1_000_000, batches=80, arrivals=100)
 QUICK = Counts(read=60_000, written=30_000, batches=8, arrivals=30)
 KEPT = Path(__file__).resolve().parent.parent / ".cache" / "bench-spark"
 Measure = Callable[[Stage, Counts, int], list[Row]]
@@ -87,7 +87,6 @@ def run(parent: Path, only: Sequence[str], *, rounds: int, is_quick: bool, write
     findings = Findings({name: part.rows for name, part in found.items()}, judged)
     text = findings.page(
         taken={name: part.taken for name, part in found.items()},
-        rounds=rounds,
         counts=_describe(QUICK if is_quick else FULL),
         notes=notes,
     )

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
+from bench.neighbours import RULE
 from bench.spark_bars import Bar, Group, Panel
-from bench.spark_rows import TURNS_MIN, Judgement, Row
-from bench.turns import SPREAD_MAX
+from bench.spark_rows import Judgement, Row
+from bench.turns import SPREAD_MAX, TURNS_MIN
 
 PICTURE = "spark.svg"
 
@@ -21,8 +22,10 @@ class Findings:
         self.latency = rows.get("latency", ())
         self.judged = judged
 
-    def page(self, *, taken: Mapping[str, datetime], rounds: int, counts: Sequence[str], notes: Sequence[str]) -> str:
+    def page(self, *, taken: Mapping[str, datetime], counts: Sequence[str], notes: Sequence[str]) -> str:
         """The whole page, in Markdown."""
+        rows = (*self.throughput, *self.batches, *self.latency)
+        turns = " or ".join(str(number) for number in sorted({len(row.turns) for row in rows}))
         return "\n".join(
             [
                 "# Topics in Spark, against Spark's own connector",
@@ -31,9 +34,10 @@ class Findings:
                 f"{', '.join(f'{name} on {when:%d %B %Y at %H:%M}' for name, when in taken.items())} (UTC).",
                 'One Ottla server and one Spark (`local[2]`), in which `format("ottla")` and `format("kafka")`,',
                 "Spark's own connector, are both at hand. Both do the same work on the same server in turns, after one",
-                f"turn each to warm up: {rounds} turns of each. A figure is the median of its turns, with their",
+                f"turn each to warm up: {turns} turns of each. A figure is the median of its turns, with their",
                 "spread: largest less smallest, as a share of the median. With a spread above",
                 f"{SPREAD_MAX:.0%} it is not known yet; all sides of the row are then measured once more.",
+                *RULE,
                 "A time that is to stay below a limit has to do so in every turn.",
                 "CPU is that of Spark, the JVM with all its Python workers, and that of the broker. Both connectors",
                 "have their defaults, unless the side says otherwise. The broker acknowledges what is on disk.",

@@ -10,11 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeVar
 
-from bench.turns import SPREAD_MAX
+from bench.neighbours import Neighbours
+from bench.turns import SPREAD_MAX, TURNS_MIN
 
 Unit = Literal["records/s", "ms"]
-TURNS_MIN = 3
-"""Fewer have no spread that would say anything, and one has none at all."""
 ATTEMPTS_MAX = 2
 NOT_KNOWN = "not known yet"
 _Turn = TypeVar("_Turn")
@@ -84,14 +83,15 @@ def spread(figures: Sequence[float]) -> float:
 def in_turns(
     sides: Mapping[str, Callable[[], _Turn]], *, rounds: int, warm_ups: int = 1
 ) -> dict[str, tuple[_Turn, ...]]:
-    """Each side a few times to warm up, and then A B A B ..."""
+    """Each side a few times to warm up, and then A B A B ...; a turn that neighbours disturbed is taken again."""
+    neighbours = Neighbours.of_run(rounds)
     for _ in range(warm_ups):
         for take in sides.values():
             take()
     taken: dict[str, list[_Turn]] = {side: [] for side in sides}
     for _ in range(rounds):
         for side, take in sides.items():
-            taken[side].append(take())
+            taken[side].append(neighbours.undisturbed(take))
     return {side: tuple(turns) for side, turns in taken.items()}
 
 

@@ -13,6 +13,8 @@ from time import perf_counter_ns
 
 SPREAD_MAX = 0.40
 """A wider spread on either side means that the row is not known yet."""
+TURNS_MIN = 3
+"""Of fewer nothing can be said, neither of their spread nor of what disturbed them."""
 WARM_UP_CALLS = 3
 SLICE_MS = 20
 SLICES_MIN = 5

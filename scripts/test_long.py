@@ -49,6 +49,8 @@ COUNTS = {
     "SPARK_KILL_RECORDS": "200000",
     "TRANSACTION_SEEDS": "3000",
 }
+RAN_TO_THE_END = (0, 1)
+"""What pytest ends with when every test ran, and passed or failed."""
 PEERS = ("kio", "confluent-kafka", "kafka-python", "aiokafka", "pyarrow", "hypothesis", "pytest")
 
 
@@ -62,6 +64,8 @@ def main(arguments: list[str]) -> int:
         code = subprocess.run(command, cwd=ROOT, env={**os.environ, **counts}, check=False).returncode
         if any(argument.startswith("tests") or argument in {"-k", "-m"} for argument in arguments):
             print("Only a part of the suite ran, so docs/test-long.md is left as it was.")
+        elif code not in RAN_TO_THE_END:
+            print("The run was cut off, so docs/test-long.md is left as it was.")
         elif results.exists():
             said = report.read_text(encoding="utf-8") if report.exists() else ""
             text = summary(started, counts=counts, results=ElementTree.parse(results), report=said)

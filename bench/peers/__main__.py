@@ -91,10 +91,13 @@ def _measure(sessions: list[Session], store: Store, pace: Pace, options: argpars
         else:
             # What a run that was killed has left behind.
             shutil.rmtree(options.directory, ignore_errors=True)
-        store.keep_facts(conditions.facts(options.directory, pace), taken=datetime.now(UTC))
-        for number, session in enumerate(sessions):
-            say(f"[{number + 1}/{len(sessions)}] {session.name}: {len(session.tasks)} tasks")
-            take(session, store, options.directory, pace=pace, is_resumed=options.resume)
+        try:
+            for number, session in enumerate(sessions):
+                say(f"[{number + 1}/{len(sessions)}] {session.name}: {len(session.tasks)} tasks")
+                take(session, store, options.directory, pace=pace, is_resumed=options.resume)
+        finally:
+            # Only now are all peers there that this run has brought.
+            store.keep_facts(conditions.facts(options.directory, pace), taken=datetime.now(UTC))
 
 
 def unknown(sessions: Sequence[Session], store: Store) -> list[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import ottla
 from bench import append
-from bench.peers import perf_tools, servers
+from bench.peers import kafko_rows, nats, perf_tools, redis, servers
 from bench.peers.contract import Pace
 from bench.peers.launch import HOST
 from bench.peers.raw import WINDOW
@@ -31,7 +31,8 @@ def facts(directory: Path, pace: Pace) -> list[str]:
         f"ottla {ottla.__version__}, {machine.versions('uvloop', 'confluent-kafka')}, librdkafka {_librdkafka()}",
         _java(),
         f"Apache Kafka {kafka.KAFKA_VERSION}, one combined KRaft node, started with `{heap}`, its own defaults",
-        f"both: `{', '.join(f'{name}={value}' for name, value in servers.EQUAL.items())}`",
+        *_others(),
+        f"Ottla and Kafka: `{', '.join(f'{name}={value}' for name, value in servers.EQUAL.items())}`",
         f"warm-up: {pace.warm_up_s:g} s of work before a session's first timed part, before each run of the raw client"
         f" and in each run of Kafka's tools; {pace.again_s:g} s of its own work before each further row of a session;"
         f" timed for {pace.timed_s:g} s",
@@ -69,6 +70,17 @@ def commands() -> list[str]:
         f"echo 3 | python -m bench.peers.rdkafka_produce "
         f'\'{{"bootstrap": "{HOST}:{PORT}", "topic": "{TOPIC}", "acks": "1", "producers": 1, "size": 1000}}\'',
     ]
+
+
+def _others() -> list[str]:
+    """The other peers that are there, by their own words; brings none."""
+    found: list[str] = []
+    for described in (redis.described, nats.described, kafko_rows.described):
+        try:
+            found.append(described())
+        except PeerMissing:
+            continue
+    return found
 
 
 def _librdkafka() -> str:

@@ -18,8 +18,8 @@ from typing import Literal
 
 from bench.peers.memory import Memory, memory_of
 from bench.spark_cpu import Meter
-from bench.spark_rows import TURNS_MIN, spread
-from bench.turns import SPREAD_MAX
+from bench.spark_rows import spread
+from bench.turns import SPREAD_MAX, TURNS_MIN
 
 OURS = "ottla"
 KAFKA = "kafka"

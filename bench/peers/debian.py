@@ -15,6 +15,14 @@ ROOT = Path(__file__).resolve().parents[2]
 INSTALL_S_MAX = 600
 
 
+def installed(name: str) -> Path:
+    """Where it is, without bringing it; raises PeerMissing where it is not."""
+    found = shutil.which(name)
+    if found is None:
+        raise PeerMissing(f"{name} is not on the PATH")
+    return Path(found)
+
+
 @cache
 def program(name: str, *packages: str) -> Path:
     """Where it is; raises PeerMissing where it is not and cannot be brought."""

@@ -19,7 +19,7 @@ from select import select
 from time import perf_counter
 
 from bench.peers.contract import OURS, Broker, Load, Pace, Row, Session, Task, Turn, Turns, Unmeasured
-from bench.peers.debian import install, version
+from bench.peers.debian import install, installed, version
 from bench.peers.launch import LOG_NAME, log_end, stop
 from bench.peers.rounds import say
 from bench.peers.store import STORE
@@ -202,5 +202,5 @@ def rust_version(text: str) -> tuple[int, int]:
 
 
 def described() -> str:
-    """Its version and Rust's, for the page; raises PeerMissing where it cannot be built."""
-    return f"kafko 0.3.0, {version(_cargo(), '--version')}"
+    """Its version and Rust's, for the page; raises PeerMissing where there is no Rust to build it with."""
+    return f"kafko 0.3.0, {version(installed('cargo'), '--version')}"

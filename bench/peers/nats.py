@@ -15,7 +15,7 @@ from pathlib import Path
 
 from bench.peers import streams
 from bench.peers.contract import Broker, Pace, Session
-from bench.peers.debian import program, version
+from bench.peers.debian import installed, program, version
 from bench.peers.launch import HOST, free_ports, launched
 from bench.peers.nats_client import ask
 from tests.peers.maven import PeerMissing
@@ -50,7 +50,7 @@ def sessions(pace: Pace) -> list[Session]:
 
 def described() -> str:
     """Its version, for the page; raises PeerMissing without it."""
-    return version(program("nats-server", "nats-server"), "--version")
+    return version(installed("nats-server"), "--version")
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
+from bench.neighbours import RULE
 from bench.peers import ratio_plot
 from bench.peers.contract import OURS, Load, Result, limit
 from bench.spark_page import table
@@ -90,11 +91,14 @@ def render(
     lines = [
         "# Side by side with other brokers",
         "",
-        f"Taken on {taken:%d %B %Y} by `make bench-peers ARGS=--write`. The sides take turns, A B A B A B, {rounds};",
-        "one broker runs at a time, on a wiped directory on the same disk, with the same client. A figure is the",
-        "median of its rounds with their spread: largest less smallest, as a share of the median. A row with a spread",
-        f"above {SPREAD_MAX:.0%} on either side is not known yet. The ratio says how many times as good as the peer we",
-        "are, whether more or less is better. Beside a throughput stand the broker's CPU seconds for each GB of",
+        f"Last taken on {taken:%d %B %Y} by `make bench-peers ARGS=--write`; a row stays until it is measured again.",
+        f"The sides take turns, A B A B A B, {rounds}; one broker runs at a time, on a wiped directory on the same",
+        "disk, with the same client.",
+        *RULE,
+        "A figure is the median of its rounds with their spread: largest less smallest, as a share of the median.",
+        f"A row with a spread above {SPREAD_MAX:.0%} on either side is not known yet. The ratio says how many times",
+        "as good as the peer we are, whether more or less is better.",
+        "Beside a throughput stand the broker's CPU seconds for each GB of",
         "records, the memory of its processes after the work and at most (ours / the peer's), and what was the limit",
         "on each side, as far as CPU time tells: a client whose busiest thread had no time left, the machine's cores,",
         "or the broker. Every topic is checked to hold what its client was told.",

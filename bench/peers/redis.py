@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bench.peers import streams
 from bench.peers.contract import Broker, Pace, Session
-from bench.peers.debian import program, version
+from bench.peers.debian import installed, program, version
 from bench.peers.launch import HOST, free_ports, launched
 from bench.peers.redis_client import ask
 
@@ -46,7 +46,7 @@ def command(server: Path, directory: Path, port: int, sync: str) -> list[str]:
 
 def described() -> str:
     """Its version, for the page; raises PeerMissing without it."""
-    return version(program("redis-server", "redis-server"), "--version")
+    return version(installed("redis-server"), "--version")
 
 
 @contextmanager

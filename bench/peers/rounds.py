@@ -11,11 +11,12 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bench.append import file_system, workplace
-from bench.peers.contract import Pace, Session, Task, Unmeasured
+from bench.neighbours import Neighbours
+from bench.peers.contract import Broker, Pace, Session, Task, Unmeasured
 from bench.peers.store import Store, pick
 from tests.peers.maven import PeerMissing
 
@@ -44,11 +45,14 @@ def take(
     pace: Pace,
     is_resumed: bool = False,
     settle: Callable[[], None] = os.sync,
+    neighbours: Neighbours | None = None,
 ) -> None:
     """All rounds of one session; a side that cannot be had or a task that fails leaves a note, the rest goes on.
 
     What is left to be written to the disk would slow down what comes next, so the disk settles before each task.
+    Tasks that neighbours disturbed are taken again, in another turn.
     """
+    neighbours = neighbours or Neighbours.of_run(pace.rounds)
     directory.mkdir(parents=True, exist_ok=True)
     if file_system(directory) == "tmpfs":
         raise SystemExit(f"{directory} lies in memory (tmpfs); name a directory on a real disk with --directory")
@@ -60,9 +64,14 @@ def take(
         for number in range(pace.rounds):
             for side in session.sides:
                 tasks = [task for task in session.tasks if side in task.take and _is_due(task, store, side, number)]
-                if tasks:
+                if not tasks:
+                    continue
+                for is_last in neighbours.turns():
                     say(f"{session.name}: round {number + 1} of {pace.rounds}, {side}")
-                    _turn(replace(session, tasks=tasks), side, store, place / side, settle)
+                    turn = _Turn(replace(session, tasks=tasks), side, store, settle, neighbours, takes_all=is_last)
+                    tasks = turn.take(place / side)
+                    if not tasks:
+                        break
     for task in session.tasks:
         for row in task.rows:
             store.finish(row)
@@ -72,35 +81,56 @@ def _is_due(task: Task, store: Store, side: str, number: int) -> bool:
     return any(store.taken(row, side) <= number for row in task.rows)
 
 
-def _turn(session: Session, side: str, store: Store, directory: Path, settle: Callable[[], None]) -> None:
-    directory.mkdir()
-    try:
-        with session.sides[side](directory) as broker:
-            if session.warm_up is not None:
-                session.warm_up[side](broker)
-            for task in session.tasks:
-                settle()
-                try:
-                    turns = task.take[side](broker)
-                except PeerMissing:
-                    raise
-                except Exception as reason:
-                    # One row that fails, for whatever reason, must not cost the hours of all others.
-                    if not isinstance(reason, Unmeasured):
-                        traceback.print_exc()
-                    _miss(task, side, store, str(reason) or type(reason).__name__)
-                    if broker.process.poll() is not None:
-                        raise Unmeasured(f"the broker has ended: {reason}") from reason
-                    continue
-                for row in task.rows:
-                    if row.id in turns:
-                        store.add(row, side, turns[row.id])
-                        say(f"  {row.id}: {turns[row.id].value:,.4g} {row.unit}")
-    except (PeerMissing, Unmeasured) as reason:
-        for task in session.tasks:
-            _miss(task, side, store, str(reason))
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """One side at its tasks, with a broker of its own."""
+
+    session: Session
+    side: str
+    store: Store
+    settle: Callable[[], None]
+    neighbours: Neighbours
+    takes_all: bool
+    """Also figures of tasks that were disturbed, because there is no other turn."""
+
+    def take(self, directory: Path) -> list[Task]:
+        """Stores what came of the tasks; returns those that are to be taken again."""
+        again: list[Task] = []
+        directory.mkdir()
+        try:
+            with self.session.sides[self.side](directory) as broker:
+                if self.session.warm_up is not None:
+                    self.session.warm_up[self.side](broker)
+                again += [task for task in self.session.tasks if not self._is_done(task, broker)]
+        except (PeerMissing, Unmeasured) as reason:
+            for task in self.session.tasks:
+                _miss(task, self.side, self.store, str(reason))
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
+        return again
+
+    def _is_done(self, task: Task, broker: Broker) -> bool:
+        self.settle()
+        try:
+            turns, is_disturbed = self.neighbours.watched(lambda: task.take[self.side](broker))
+        except PeerMissing:
+            raise
+        except Exception as reason:
+            # One row that fails, for whatever reason, must not cost the hours of all others.
+            if not isinstance(reason, Unmeasured):
+                traceback.print_exc()
+            _miss(task, self.side, self.store, str(reason) or type(reason).__name__)
+            if broker.process.poll() is not None:
+                raise Unmeasured(f"the broker has ended: {reason}") from reason
+            return True
+        if is_disturbed and not self.takes_all:
+            say(f"  to be taken again: {', '.join(row.id for row in task.rows if row.id in turns)}")
+            return False
+        for row in task.rows:
+            if row.id in turns:
+                self.store.add(row, self.side, turns[row.id])
+                say(f"  {row.id}: {turns[row.id].value:,.4g} {row.unit}")
+        return True
 
 
 def _miss(task: Task, side: str, store: Store, why: str) -> None:

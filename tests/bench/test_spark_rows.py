@@ -101,9 +101,10 @@ def test_the_page_names_every_side_and_every_verdict() -> None:
     ours, peer = _row(2e6, 2e6, 2e6), _row(1e6, 1e6, 1e6, side="kafka")
     found = Findings({"sources": [ours, peer]}, [quicker(ours, peer, times_min=2)])
 
-    text = found.page(taken={"sources": TAKEN}, rounds=3, counts=["few"], notes=["a machine"])
+    text = found.page(taken={"sources": TAKEN}, counts=["few"], notes=["a machine"])
 
     assert "sources on 15 November 2026 at 08:30 (UTC)" in text
+    assert "3 turns of each" in text
     assert "| topic to noop | kafka | 1.00 M ±0% | 2.00 s      | 1.00 s       |" in text
     assert "| topic to noop: ottla against kafka | 2.00 times as quick | at least 2 | met |" in text
 
@@ -111,7 +112,7 @@ def test_the_page_names_every_side_and_every_verdict() -> None:
 def test_the_page_marks_a_figure_whose_turns_lie_far_apart() -> None:
     found = Findings({"batches": [_row(50, 100, 150, unit="ms")]}, [])
 
-    text = found.page(taken={"batches": TAKEN}, rounds=3, counts=[], notes=[])
+    text = found.page(taken={"batches": TAKEN}, counts=[], notes=[])
 
     assert "| 100 ms ±100%, not known yet |" in text
 

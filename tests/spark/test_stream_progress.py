@@ -19,7 +19,7 @@ from ottla.spark.news import wait_for_news
 from ottla.spark.offsets import Offsets
 from ottla.spark.options import read_options
 from ottla.spark.planning import OffsetRange
-from ottla.spark.stream_progress import FIRST_CONTACT_MS, OUTAGE_PAUSE_MS, StreamProgress
+from ottla.spark.stream_progress import ENDS_AGE_MAX_MS, FIRST_CONTACT_MS, OUTAGE_PAUSE_MS, StreamProgress
 from ottla.spark.topics import PartitionWatch, watch
 from tests.client.scripted_broker import ScriptedCluster
 from tests.spark.brokers import Broker
@@ -48,6 +48,13 @@ def _stream(broker: Broker, watches: list[PartitionWatch], **options: object) ->
     chosen = read_options(broker.options(**{"startingOffsets": "earliest", **options}), streaming=True)
     watches.append(watch(chosen))
     return StreamProgress(chosen, watches[-1])
+
+
+def _scripted(script: ScriptedCluster, **options: str) -> StreamProgress:
+    """The same for a topic `t` of a cluster that does as it is told."""
+    given = {"kafka.bootstrap.servers": "x:1", "subscribe": "t", "startingOffsets": "earliest", **options}
+    chosen = read_options(given, streaming=True)
+    return StreamProgress(chosen, PartitionWatch(cluster_of(script), chosen, clock=SystemClock()))
 
 
 def at(topic: str, *offsets: int) -> Offsets:
@@ -155,6 +162,22 @@ def test_a_batch_takes_no_more_than_its_share_of_records(broker: Broker, stream:
     broker.produce(topic, ["b"] * 10, partition=1)
     progress = stream(subscribe=topic, maxOffsetsPerTrigger=20)
     assert progress.next_end(at(topic, 0, 0), within_limits=True) == at(topic, 15, 5)
+
+
+def test_a_stream_that_is_far_behind_does_not_ask_for_every_batch() -> None:
+    script = ScriptedCluster()
+    filled(script, batches=50)
+    progress = _scripted(script, maxOffsetsPerTrigger="30")
+    first = progress.next_end(progress.initial(), within_limits=True)
+    asked = len(script.calls)
+    second = progress.next_end(first, within_limits=True)
+    assert (first, second, len(script.calls)) == (at("t", 30), at("t", 60), asked)
+    script.clock.advance(ENDS_AGE_MAX_MS)
+    third = progress.next_end(second, within_limits=True)
+    assert (third, len(script.calls) > asked) == (at("t", 90), True)
+    # What is left does not fill a batch, so that it is worth to hear of more.
+    script.write("t", 0, *(b"new" for _ in range(20)))
+    assert progress.next_end(third, within_limits=True) == at("t", 120)
 
 
 def test_a_batch_without_limits_takes_all(broker: Broker, stream: Stream) -> None:
@@ -303,9 +326,7 @@ def test_a_topic_that_was_made_anew_is_read_as_a_whole_also_where_batches_wait_f
 def test_a_log_that_was_cut_off_is_a_loss_and_goes_on_at_its_end(caplog: pytest.LogCaptureFixture) -> None:
     script = ScriptedCluster()
     filled(script, batches=50)
-    given = {"kafka.bootstrap.servers": "x:1", "subscribe": "t", "startingOffsets": "earliest"}
-    options = read_options(given | {"failOnDataLoss": "false"}, streaming=True)
-    progress = StreamProgress(options, PartitionWatch(cluster_of(script), options, clock=SystemClock()))
+    progress = _scripted(script, failOnDataLoss="false")
     start = progress.next_end(progress.initial(), within_limits=False)
     # As after an election of a leader that was behind: the same topic, without its last batch.
     script.partition("t").batches.pop()

@@ -311,9 +311,13 @@ def _restore(before: dict[int, Any]) -> None:
 
 def _tell_outcome(pipeline: Pipeline, outcome: Outcome) -> None:
     for name, totals in outcome.totals.items():
-        out = "" if totals.rows_out is None else f", {totals.rows_out:,} rows out"
-        again = f", {totals.restarts} restarts" if totals.restarts else ""
-        write_lines([f"{name}: {totals.rows_in:,} rows in{out}, {totals.batches:,} batches{again}"])
+        parts = [_count(totals.rows_in, "row in", "rows in")]
+        if totals.rows_out is not None:
+            parts.append(_count(totals.rows_out, "row out", "rows out"))
+        parts.append(_count(totals.batches, "batch", "batches"))
+        if totals.restarts:
+            parts.append(_count(totals.restarts, "restart", "restarts"))
+        write_lines([f"{name}: {', '.join(parts)}"])
     for name in outcome.unfinished:
         tell(f"{name} was stopped in the middle of a batch, which the next run does again")
     if outcome.error is not None:
@@ -339,3 +343,7 @@ def _run_row(found: Standing) -> tuple[str | None, ...]:
     assert found.run is not None, "it was found"
     run = found.run
     return (run.pipeline, _state(found), run.at, run.run, run.error)
+
+
+def _count(number: int, one: str, many: str) -> str:
+    return f"{number:,} {one if number == 1 else many}"

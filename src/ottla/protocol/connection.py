@@ -145,11 +145,13 @@ class ServerConnection:
             while True:
                 if shortcut is not None and not to_read and self._next_answer == self._next_request:
                     start = frames.position
-                    self._offer(shortcut)
+                    is_last = self._offer(shortcut)
                     if shortcut.taken:
                         taken, answers = shortcut.taken, shortcut.answer()
                         if answers is not None:
                             yield answers
+                            if is_last:
+                                return
                         else:
                             # Nothing has happened; they are read one by one.
                             frames.go_back(start)
@@ -162,8 +164,8 @@ class ServerConnection:
         finally:
             frames.release()
 
-    def _offer(self, shortcut: Shortcut) -> None:
-        """Hand over the requests that come next, up to the first that is not taken, or is none."""
+    def _offer(self, shortcut: Shortcut) -> bool:
+        """Hand over the requests that come next, up to the first that is not taken; whether no other has come."""
         frames = self._frames
         while True:
             position = frames.position
@@ -171,10 +173,12 @@ class ServerConnection:
                 body = frames.next_frame()
             except ProtocolError:
                 # It is found again when those before it have been answered.
-                return
-            if body is None or not shortcut.take(body):
+                return False
+            if body is None:
+                return True
+            if not shortcut.take(body):
                 frames.go_back(position)
-                return
+                return False
 
     def _request(self, body: bytes | memoryview) -> Request:
         sequence = self._next_request

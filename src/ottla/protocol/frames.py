@@ -30,13 +30,14 @@ class FrameReader:
     a size that was announced.
     """
 
-    __slots__ = ("_frame_bytes_max", "_is_own", "_position", "_tail", "_view")
+    __slots__ = ("_frame_bytes_max", "_is_own", "_tail", "_view", "position")
 
     def __init__(self, *, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
         self._frame_bytes_max = frame_bytes_max
         self._tail = bytearray()
         self._view: bytes | memoryview = _NOTHING
-        self._position = 0
+        self.position = 0
+        """Where the next frame begins in what was fed."""
         self._is_own = False
 
     @property
@@ -62,7 +63,7 @@ class FrameReader:
 
     def feed(self, data: Buffer) -> None:
         """Take in received bytes."""
-        self._position = 0
+        self.position = 0
         self._is_own = bool(self._tail)
         if self._is_own:
             self._tail += data
@@ -72,7 +73,7 @@ class FrameReader:
 
     def next_frame(self) -> bytes | memoryview | None:
         """What is inside the next frame, or None if it is not complete. Raises ProtocolError for a bad size."""
-        view, position = self._view, self._position
+        view, position = self._view, self.position
         start, length = position + _SIZE_BYTES, len(view)
         if start > length:
             return None
@@ -82,31 +83,26 @@ class FrameReader:
         end = start + size
         if end > length:
             return None
-        self._position = end
+        self.position = end
         return view[start:end]
-
-    @property
-    def position(self) -> int:
-        """Where the next frame begins in what was fed."""
-        return self._position
 
     def go_back(self, position: int) -> None:
         """Give the frames from there on once more."""
-        self._position = position
+        self.position = position
 
     def release(self) -> None:
         """Let go of the buffer that was fed, keeping a copy of what has not been taken as a frame."""
         view, self._view = self._view, _NOTHING
-        if self._position == len(view):
+        if self.position == len(view):
             if self._tail:
                 self._tail = bytearray()
-        elif self._is_own and self._position == 0:
+        elif self._is_own and self.position == 0:
             # Nothing was cut off, so the tail simply goes on growing; it can only while nobody looks at it.
             if type(view) is memoryview:
                 view.release()
         else:
-            self._tail = bytearray(view[self._position :])
-        self._position = 0
+            self._tail = bytearray(view[self.position :])
+        self.position = 0
         self._is_own = False
 
 

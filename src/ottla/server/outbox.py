@@ -12,7 +12,6 @@ import asyncio
 import os
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import cast
 
 from ottla.broker.file_range import FileRange
 from ottla.errors import StorageFault
@@ -94,7 +93,7 @@ class Outbox:
                 if type(part) is FileRange:
                     break
             else:
-                self._transport.writelines(cast(Sequence[Buffer], parts))
+                self._transport.writelines(parts)  # type: ignore[arg-type]
                 return
         self._parts.extend(parts)
         self.go_on()

@@ -53,6 +53,8 @@ class Session(asyncio.BufferedProtocol):
         self._settled = 0
         self._last_bytes = 0
         """What came last at once: much from a bulk producer, little from anybody else."""
+        self._kept_bytes = 0
+        """Those of an unfinished request, as of when it was last looked whether to read on."""
         self._is_reading = True
         self._is_stopping = False
         self._has_requests = False
@@ -84,7 +86,7 @@ class Session(asyncio.BufferedProtocol):
         self._last_bytes = nbytes
         if self._closing:
             return
-        if self._connection.bytes_kept:
+        if self._kept_bytes:
             self._go_on(self._listener.received(self._connection, nbytes))
         else:
             self._go_on(self._listener.receive_buffer[:nbytes])
@@ -203,13 +205,14 @@ class Session(asyncio.BufferedProtocol):
         if not in_flight:
             self._settled = self._received
         unanswered = self._received - self._settled
+        kept_bytes = self._kept_bytes = self._connection.bytes_kept
         limits = self._listener.limits
         should_read = (
             not self._is_stopping
             and in_flight < IN_FLIGHT_MAX
             and (not in_flight or unanswered < limits.in_flight_bytes_per_connection)
             and self._outbox.is_idle
-            and not self._listener.must_wait(self, self._connection.bytes_kept, last_bytes=self._last_bytes)
+            and not self._listener.must_wait(self, kept_bytes, last_bytes=self._last_bytes)
         )
         if should_read != self._is_reading:
             self._is_reading = should_read

@@ -29,6 +29,8 @@ T = TypeVar("T")
 
 METADATA_AGE_MAX_MS = 2_000
 """How soon new partitions are noticed. A look costs a request, which a stream of small batches should not pay each."""
+ENDS_AGE_MAX_MS = 250
+"""A stream that is far behind knows where its next batch ends without asking; it looks again after this long."""
 DOUBT_LOOKS = 5
 DOUBT_PAUSE_MS = 200
 """Before records are declared lost it is looked again, for a second: a broker that has just started may be behind."""
@@ -66,6 +68,8 @@ class StreamProgress:
         """What an AvailableNow run ends with."""
         self._ends: Offsets = {}
         """As told last."""
+        self._whole_look_ms: int | None = None
+        """When all partitions told their ends, and were those of the topics that were read before."""
         self._topic_ids: dict[str, bytes] = {}
         self._made_anew: set[str] = set()
         """Topics that are not those that were read before, although they have their names."""
@@ -116,7 +120,8 @@ class StreamProgress:
             self._forget_made_anew(start, end)
             return end
         try:
-            end = self._admitted(start, self._new_ends(start), within_limits=within_limits)
+            known = self._known_ends(start) if within_limits else None
+            end = self._admitted(start, known or self._new_ends(start), within_limits=within_limits)
         except OttlaError as e:
             if not self._may_pass(e):
                 raise
@@ -209,13 +214,27 @@ class StreamProgress:
         silent = {key: start[key] for key in there if key not in found.offsets and key in start}
         return found.offsets | silent
 
+    def _known_ends(self, start: Offsets) -> Offsets | None:
+        """The ends as they were told a moment ago, if there is more before them than the next batch may read."""
+        records_max, looked_ms = self._options.records_per_trigger_max, self._whole_look_ms
+        if records_max is None or looked_ms is None or self._ticks.now_ms() - looked_ms >= ENDS_AGE_MAX_MS:
+            return None
+        if start.keys() != self._ends.keys() or any(start[key] > end for key, end in self._ends.items()):
+            return None
+        behind = sum(end - start[key] for key, end in self._ends.items())
+        return dict(self._ends) if behind > records_max else None
+
     def _new_ends(self, start: Offsets) -> Offsets:
         """The ends for the next batch of a query that goes on."""
+        self._whole_look_ms = None
+        asked_ms = self._ticks.now_ms()
         ends = self._awaited(start)
         if ends != start:
             # Ends go by names. Asked after them, ids tell whether they are still those of the topics that were read.
             self._watch.ask_for_ids()
             self._note_ids()
+            if ends == self._ends and not self._made_anew:
+                self._whole_look_ms = asked_ms
         return ends
 
     def _note_ids(self) -> None:

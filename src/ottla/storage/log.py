@@ -184,7 +184,9 @@ class Log(ReadableLog):
             return None
         self._put(active, run.parts, run.places)
         first, self.end_offset = self.end_offset, active.end_offset
-        run.replay(headers, self.producers)
+        if headers[0].producer_id >= 0:
+            # All of a run are of one producer, or of none.
+            run.replay(headers, self.producers)
         return first
 
     def _put(self, active: Segment, parts: Sequence[Buffer], places: Sequence[Place]) -> None:

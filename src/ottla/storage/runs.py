@@ -6,7 +6,6 @@ Decides only; a batch that needs more than a place behind the one before it is l
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from msgspec import Struct as Value
 
@@ -29,7 +28,7 @@ JOINED_BYTES_MAX = 4 << 10
 """Batches up to this size, on average, are copied together; larger ones are written from where they are."""
 
 
-class Run(NamedTuple):
+class Run(Value, frozen=True, gc=False):
     """The bytes to write, and where each batch stands."""
 
     parts: Sequence[Buffer]

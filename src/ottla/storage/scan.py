@@ -85,9 +85,13 @@ class SegmentIndexes:
             self.max_timestamp_ms = max_timestamp_ms
             self.max_timestamp_offset = last_offset
         if position - self.indexed_at > self.interval_bytes:
-            self.offsets.add(relative_offset=last_offset - self.base_offset, position=position)
-            self._note_time()
-            self.indexed_at = position
+            self.enter(position=position, last_offset=last_offset)
+
+    def enter(self, *, position: int, last_offset: int) -> None:
+        """Index the batch at `position`, whose timestamp is known."""
+        self.offsets.add(relative_offset=last_offset - self.base_offset, position=position)
+        self._note_time()
+        self.indexed_at = position
 
     def finish(self) -> None:
         """No batch follows: let the time index cover the last ones too."""

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.neighbours import Neighbours, Reading
 from bench.peers.contract import KAFKA, NOT_PRODUCED, OURS, Broker, Pace, Row, Session, Task, Turn, Unmeasured
 from bench.peers.rounds import chosen
 from bench.peers.rounds import take as take_rounds
@@ -20,7 +21,7 @@ from tests.peers.maven import PeerMissing
 
 ROW = Row(id="raw", group="g", what="w", settings="s", fsync=NOT_PRODUCED, unit="records/s")
 PACE = Pace(rounds=3)
-take = partial(take_rounds, settle=lambda: None)
+take = partial(take_rounds, settle=lambda: None, neighbours=Neighbours(lambda: Reading(0, 0)))
 
 
 class Stage:
@@ -77,6 +78,26 @@ def test_a_resumed_run_takes_the_missing_rounds_only(stage: Stage, tmp_path: Pat
     worked = [event.removeprefix("work ") for event in stage.events if event.startswith("work")]
     assert worked == [KAFKA, OURS, KAFKA]
     assert values(store) == {OURS: 3, KAFKA: 3}
+
+
+def test_a_task_that_neighbours_disturbed_is_taken_again_with_a_broker_of_its_own(stage: Stage, tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    disturbed = iter([True, True, False, True, True, True])
+    ticks = [0, 0]
+
+    def read() -> Reading:
+        return Reading(*ticks)
+
+    def work(broker: Broker) -> Mapping[str, Turn]:
+        ticks[0], ticks[1] = ticks[0] + 100 * next(disturbed), ticks[1] + 100
+        return stage.work(broker)
+
+    session = replace(stage.session(), tasks=[Task(rows=(ROW,), take={OURS: work, KAFKA: work})])
+    take(session, store, tmp_path / "data", pace=replace(PACE, rounds=1), neighbours=Neighbours(read, lambda s: None))
+
+    # Ours was quiet in its third turn; Kafka never was, and its third one counts as it is.
+    assert [event for event in stage.events if event.startswith("start")] == ["start ottla"] * 3 + ["start kafka"] * 3
+    assert values(store) == {OURS: 1, KAFKA: 1}
 
 
 def test_a_peer_that_cannot_be_had_leaves_a_note_and_the_other_side_is_measured(stage: Stage, tmp_path: Path) -> None:
