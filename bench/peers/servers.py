@@ -40,6 +40,8 @@ FORMAT_JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 EQUAL = {"group.initial.rebalance.delay.ms": "0"}
 """Settings that both get: without it the first joining of a group would wait for others."""
 NOTHING: Mapping[str, str] = {}
+INSTALLED = {"PYTHONDONTWRITEBYTECODE": ""}
+"""As a user has it, whose installer has compiled the modules: a machine may be told not to keep what was compiled."""
 FORMAT_S_MAX = 120
 ANSWER_S_MAX = 5.0
 
@@ -68,7 +70,7 @@ def ottla(directory: Path, settings: Mapping[str, str] = NOTHING) -> Iterator[Br
     """Ours, on what `directory` holds."""
     (port,) = free_ports(1)
     command = ottla_command(directory, port, settings)
-    with launched(OURS, command, port=port, directory=directory, answers=answers) as broker:
+    with launched(OURS, command, port=port, directory=directory, answers=answers, environment=INSTALLED) as broker:
         yield broker
 
 

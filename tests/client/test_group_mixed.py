@@ -35,7 +35,10 @@ QUICK = {
     "group.consumer.heartbeat.interval.ms": "200",
 }
 KAFKA_ONLY = {"group.consumer.min.heartbeat.interval.ms": "100"}
-SECONDS_MAX = 60
+SECONDS_MAX = 180
+SESSION_MS = 10_000
+"""Of kafka-python: on a machine with no time to spare it may stop its heartbeats when it is to join again, and goes on
+only once the broker has dropped it."""
 PARTITIONS = 12
 _numbers = count()
 
@@ -134,6 +137,7 @@ class KafkaPythonReader(Reader):
             group_id=group,
             auto_offset_reset="earliest",
             heartbeat_interval_ms=100,
+            session_timeout_ms=SESSION_MS,
             **more,
         )
 
@@ -145,7 +149,9 @@ class KafkaPythonReader(Reader):
         self._consumer.subscribe([self._topic])
 
     def read(self) -> None:
-        for records in self._consumer.poll(timeout_ms=50).values():
+        # Long enough for a slow machine: what it does before it joins again, a commit among it, begins anew with each
+        # poll, and where that takes longer than the poll it never joins.
+        for records in self._consumer.poll(timeout_ms=500).values():
             self.seen += [record.value for record in records]
         self.owned = frozenset(key.partition for key in self._consumer.assignment())
 

@@ -19,7 +19,7 @@ from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.messages.fetch import FetchResponse
 from ottla.protocol.messages.produce import PartitionProduceResponse, ProduceResponse
 from tests.clients.server_process import Make, ServerProcess
-from tests.server.wire import FETCH_VERSION, PRODUCE_VERSION, Wire, fetch_request, fetched, produce_request
+from tests.server.wire import ACKS_ALL, FETCH_VERSION, PRODUCE_VERSION, Wire, fetch_request, fetched, produce_request
 
 pytestmark = pytest.mark.slow
 
@@ -131,12 +131,14 @@ def test_a_file_in_the_place_of_the_directory_is_refused(make_server: Make) -> N
 
 
 def _filled(server: ServerProcess, *topics: str, count: int = 200) -> None:
-    """Topics of several segments each, with `count` records in batches of one."""
+    """Topics of several segments each, with `count` records in batches of one, for all to see."""
     with Wire(server) as wire:
         for topic in topics:
             wire.make_topic(topic)
             for number in range(count):
-                wire.produce(topic, [b"%s %d " % (topic.encode(), number) + bytes(200)], acks=1)
+                # The last one waits until all are on the disk: nobody is shown what is not.
+                acks = 1 if number < count - 1 else ACKS_ALL
+                wire.produce(topic, [b"%s %d " % (topic.encode(), number) + bytes(200)], acks=acks)
 
 
 def _segments(server: ServerProcess, topic: str) -> list[Path]:
