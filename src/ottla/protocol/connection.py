@@ -152,10 +152,11 @@ class ServerConnection:
                             yield answers
                             if is_last:
                                 return
-                        else:
-                            # Nothing has happened; they are read one by one.
-                            frames.go_back(start)
-                            to_read = taken
+                            # The next one may be like another that came earlier.
+                            continue
+                        # Nothing has happened; they are read one by one.
+                        frames.go_back(start)
+                        to_read = taken
                 body = frames.next_frame()
                 if body is None:
                     return

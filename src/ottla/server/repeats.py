@@ -137,7 +137,6 @@ class Repeats:
         if said.error_code or len(answer) != 1 or not is_plain(request, partition):
             return
         assert records is not None, "a batch was appended"
-        body = bytes(body)
         if body[_VERSION_AT] < FLEXIBLE_VERSION_MIN:
             start = len(body) - len(records)
             end = start - _LENGTH_BYTES
@@ -147,9 +146,15 @@ class Repeats:
             if not body[start - 1]:
                 # The length has more bytes than it needs, so the head ends before the place where it would be cut.
                 return
-        if body.find(records) != start:
+        opening = bytes(body[: start + HEADER_SIZE])
+        known = self._shapes.get(opening[_ID_END:end])
+        if known is not None and known.partition is partition and opening.startswith(known.start):
+            # One of its kind had to be read, which says nothing of the next.
+            return
+        first = opening.find(bytes(records[:HEADER_SIZE]))
+        if first != start or bytes(body[start : start + len(records)]) != bytes(records):
             # Something else follows them: tagged fields, or what does not belong there. That may look like them, so
-            # it is the first place that counts.
+            # it is the first place that counts; and a batch is told by its header.
             return
         offsets = _pack_offsets(said.base_offset, said.log_append_time_ms, said.log_start_offset)
         parts = bytes(answer[0])[_SIZE_BYTES + _ID_END - _ID_AT :].split(offsets)
@@ -163,8 +168,8 @@ class Repeats:
             self._end, self._size = end, size
         # It may stand for what this one replaces: another version, or a topic that was made anew.
         self._shape = None
-        head = body[_ID_END:end]
-        self._shapes[head] = _Shape(body[:_ID_AT], head, partition, before=before, after=after)
+        head = opening[_ID_END:end]
+        self._shapes[head] = _Shape(opening[:_ID_AT], head, partition, before=before, after=after)
 
 
 def _varint_bytes(value: int) -> int:
