@@ -5,8 +5,10 @@ python -m bench.peers --only raw startup           only the rows whose ids begin
 python -m bench.peers --only produce-java --write  measures these rows again, and writes the page with all that is kept
 python -m bench.peers --unknown --write            measures those rows again that were too spread out to be known
 python -m bench.peers --resume                     goes on where a run was cut off
-python -m bench.peers --page --write               measures nothing: the page from what is kept in .cache/bench-peers
+python -m bench.peers --page --write               measures nothing: the page from what is kept
 python -m bench.peers --quick                      tiny counts that say nothing; tries everything out in minutes
+
+Figures are kept in .cache/bench-peers, and with --write beside the page.
 """
 
 from __future__ import annotations
@@ -27,6 +29,8 @@ from bench.peers.rounds import chosen, end_in_order, say, take
 from bench.peers.store import STORE, Store
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "benchmarks" / "peers.md"
+FIGURES = PAGE.with_suffix(".json")
+"""What the page was made of."""
 Part = Callable[[Pace, Store], list[Session]]
 PARTS: dict[str, Part] = {
     "raw": lambda pace, store: raw.sessions(pace),
@@ -63,6 +67,8 @@ def main() -> int:
     # A place of its own below what was named: it is wiped.
     options.directory /= "bench-peers"
     pace, store = _pace(options), Store(STORE / "quick" if options.quick else STORE)
+    if FIGURES.exists() and not options.quick:
+        store.unbundle(FIGURES.read_text(encoding="utf-8"))
     every = [session for part in PARTS.values() for session in part(pace, store)]
     sessions = chosen(every, options.only)
     if options.unknown:
@@ -116,7 +122,8 @@ def thinned(sessions: list[Session]) -> list[Session]:
 
 
 def _show(store: Store, sessions: list[Session], options: argparse.Namespace) -> None:
-    results = page.in_order(store.results(), _ids(sessions))
+    ids = _ids(sessions)
+    results = page.in_order(store.results(), ids)
     facts, taken = store.facts()
     text = page.render(
         results,
@@ -125,11 +132,13 @@ def _show(store: Store, sessions: list[Session], options: argparse.Namespace) ->
         facts=facts,
         commands=conditions.commands(),
         cores=len(os.sched_getaffinity(0)),
+        unmeasured=len(ids) - len(results),
     )
     print(text)
     if options.write and not options.quick:
         PAGE.parent.mkdir(parents=True, exist_ok=True)
         PAGE.write_text(text, encoding="utf-8")
+        FIGURES.write_text(store.bundle(), encoding="utf-8")
         for name, picture in page.pictures(results).items():
             (PAGE.parent / name).write_text(picture, encoding="utf-8")
         say(f"Written: docs/benchmarks/{PAGE.name} and its pictures")

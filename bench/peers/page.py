@@ -86,8 +86,9 @@ def render(
     facts: Sequence[str],
     commands: Sequence[str],
     cores: int,
+    unmeasured: int = 0,
 ) -> str:
-    """The whole page, in Markdown."""
+    """The whole page, in Markdown; `unmeasured` rows are not on it."""
     lines = [
         "# Side by side with other brokers",
         "",
@@ -106,6 +107,7 @@ def render(
         *(f"- {fact}" for fact in facts),
         "",
         *_summary(results),
+        *(("", f"{unmeasured} more rows have not been measured yet; `--list` names all.") if unmeasured else ()),
         "",
     ]
     for group, members in groups(results).items():

@@ -1,6 +1,7 @@
 """What was measured, as one file of JSON for each row, so that a run that is cut off is not lost.
 
 A row that is measured anew is written beside its older figures and takes their place when all its rounds are there.
+All of it goes into one file beside the page too: from there it comes back on a machine that has measured nothing.
 Knows nothing of how figures are made or shown.
 """
 
@@ -66,6 +67,23 @@ class Store:
         """Everything that is kept, by id."""
         names = {path.name.removesuffix(_NEW).removesuffix(".json") for path in self._rows.glob("*.json")}
         return [result for name in sorted(names) if (result := self.result(name)) is not None]
+
+    def bundle(self) -> str:
+        """All that is kept, as one text."""
+        facts = json.loads(self._facts.read_text(encoding="utf-8")) if self._facts.exists() else None
+        # A line for each row, so that a change of one shows as such.
+        rows = ",\n".join(json.dumps(render(result)) for result in self.results())
+        return f'{{"facts": {json.dumps(facts)},\n"rows": [\n{rows}\n]}}\n'
+
+    def unbundle(self, text: str) -> None:
+        """Take what `bundle` made, where nothing has been measured yet."""
+        if any(self._rows.iterdir()):
+            return
+        kept = json.loads(text)
+        for row in kept["rows"]:
+            self._write(parse(row), ".json")
+        if kept["facts"] is not None:
+            self._facts.write_text(json.dumps(kept["facts"], indent=1), encoding="utf-8")
 
     def keep_facts(self, facts: Sequence[str], *, taken: datetime) -> None:
         """Under what conditions the last run is taken, for a page that is written later."""

@@ -66,7 +66,7 @@ CHANGES = {
     "message.timestamp.type": ("LogAppendTime",),
     "message.timestamp.before.max.ms": ("0", "60000"),
     "cleanup.policy": ("compact",),
-    "ottla.acks.all": ("os",),
+    "ottla.acks.all": ("os", "disk"),
     "segment.ms": ("1", "3000"),
 }
 
@@ -124,7 +124,7 @@ class Stream:
             chance.randrange(PARTITIONS),
             self._version,
             self._client_id,
-            chance.choice([1] * 40 + [0, -1]),
+            chance.choice([1] * 36 + [0, -1, -1, -1, -1]),
             chance.choice([-1, -1, 7, 8]),
             chance.choice([Codec.NONE] * 6 + list(Codec)),
             chance.random() < BULKY_SHARE,

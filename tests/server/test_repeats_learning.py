@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterator
+from typing import cast
 
 import pytest
 
@@ -103,6 +104,14 @@ def test_other_acknowledgements_are_read(producer: Producer, acks: int) -> None:
     assert producer.door.broker.produced == 10
 
 
+def test_an_acknowledgement_that_waits_for_no_disk_is_not_read(producer: Producer) -> None:
+    _alter(producer, "ottla.acks.all", "os")
+    producer.read(READ_FIRST, acks=-1)
+    assert producer.read(10, acks=-1) == 0
+    _alter(producer, "ottla.acks.all", "disk")
+    assert producer.read(10, acks=-1) == 10
+
+
 def test_those_that_come_together_get_offsets_of_their_own(producer: Producer) -> None:
     producer.read(READ_FIRST)
     before = producer.door.broker.produced
@@ -135,6 +144,21 @@ def test_a_compression_that_not_every_version_knows_is_read(producer: Producer) 
     before = producer.door.broker.produced
     producer.send(2, data=batch(b"v", codec=Codec.ZSTD))
     assert producer.door.broker.produced == before + 2
+
+
+def test_partitions_in_turn_in_one_pass_are_not_read(producer: Producer) -> None:
+    for partition in (0, 1):
+        producer.read(READ_FIRST, partition=partition)
+    before = producer.door.broker.produced
+    client = ClientConnection("producer")
+    stream = b""
+    for partition in (0, 1, 1, 0):
+        stream += b"".join(client.send(ApiKey.PRODUCE, 9, produce_request(TOPIC, partition, batch(b"v"), acks=1))[1])
+    producer.line.send(stream)
+    answers = [cast(ProduceResponse, response.message) for response in client.receive(producer.line.take())]
+    offsets = [answer.responses[0].partition_responses[0].base_offset for answer in answers]
+    assert offsets == [READ_FIRST, READ_FIRST, READ_FIRST + 1, READ_FIRST + 1]
+    assert producer.door.broker.produced == before
 
 
 def test_partitions_in_turn_are_all_remembered(producer: Producer) -> None:
@@ -218,10 +242,14 @@ def _frame(data: bytes, *, length: bytes | None = None, end: bytes = b"\0\0\0") 
     return len(body).to_bytes(4) + body
 
 
+def _alter(producer: Producer, name: str, value: str) -> None:
+    change = AlterConfigsResource(TOPIC_RESOURCE, TOPIC, [AlterableConfig(name, 0, value)])
+    producer.door.stage.call(IncrementalAlterConfigsRequest([change]))
+
+
 def test_records_that_wait_for_the_disk_after_a_change_of_settings_do_so(producer: Producer) -> None:
     producer.read(READ_FIRST + 1)
-    change = AlterConfigsResource(TOPIC_RESOURCE, TOPIC, [AlterableConfig("flush.messages", 0, "1")])
-    producer.door.stage.call(IncrementalAlterConfigsRequest([change]))
+    _alter(producer, "flush.messages", "1")
     # The first batch after the change is looked at in any case.
     producer.send()
     producer.line.send(_frame(batch(b"v")))

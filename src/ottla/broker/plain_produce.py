@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ottla.errors import Refusal
-from ottla.metadata.configs import TopicConfig
 from ottla.partitions.hosted import HostedPartitions
 from ottla.partitions.partition import Partition
+from ottla.partitions.watermarks import AcksAll
 from ottla.protocol.messages.produce import ProduceRequest
 from ottla.protocol.wire import Buffer
 from ottla.records.batch import CODEC_MASK, HEADER_SIZE, BatchHeader, TimestampType, check, peek
 from ottla.records.compression import DECOMPRESSED_BYTES_MAX
 from ottla.records.reader import RECORD_BYTES_MIN
 
-PLAIN_ACKS = 1
+ACKS_ALL = -1
 PLAIN_ATTRIBUTES = 0x03
 """The bits of the codecs that every version knows (0 to 3)."""
 
@@ -30,16 +30,24 @@ def room_for_records(header: BatchHeader, size: int) -> int:
 def plain_partition(request: ProduceRequest, partitions: HostedPartitions) -> Partition | None:
     """The partition of a request that has one only, and that waits for no disk and no coordinator."""
     topics = request.topic_data
-    if request.acks != PLAIN_ACKS or request.transactional_id is not None or len(topics) != 1:
+    if not request.acks or request.transactional_id is not None or len(topics) != 1:
         return None
     topic = topics[0]
     if len(topic.partition_data) != 1:
         return None
     index = topic.partition_data[0].index
     try:
-        return partitions.by_name(topic.name, index) if topic.name else partitions.by_id(topic.topic_id, index)
+        found = partitions.by_name(topic.name, index) if topic.name else partitions.by_id(topic.topic_id, index)
     except Refusal:
         return None
+    return None if waits_for_disk(found, request.acks) else found
+
+
+def waits_for_disk(partition: Partition, acks: int) -> bool:
+    """Whether an acknowledgement has to wait until the records are synced."""
+    if acks == ACKS_ALL and partition.acks_all is AcksAll.DISK:
+        return True
+    return acks != 0 and partition.config.flush_messages == 1
 
 
 def is_plain(request: ProduceRequest, partition: Partition) -> bool:
@@ -49,21 +57,17 @@ def is_plain(request: ProduceRequest, partition: Partition) -> bool:
         records is not None
         and not peek(records).attributes & ~PLAIN_ATTRIBUTES
         and config.timestamp_type is TimestampType.CREATE_TIME
-        and not _is_special(config)
+        and not config.log.compact
     )
 
 
-def _is_special(config: TopicConfig) -> bool:
-    """Whether the records are looked at one by one, or are synced before they are acknowledged."""
-    return config.log.compact or config.flush_messages == 1
-
-
-def append_plain(partition: Partition, batches: Sequence[Buffer]) -> list[int] | None:
+def append_plain(partition: Partition, batches: Sequence[Buffer], *, acks: int) -> list[int] | None:
     """Append batches with one write; returns the offset of each.
 
     None, and nothing has happened, if one of them needs a second look. So does a Refusal mean, whosever it is.
     """
-    if _is_special(partition.config):
+    # A compacted topic's records are looked at one by one.
+    if partition.config.log.compact or waits_for_disk(partition, acks):
         return None
     headers = []
     for records in batches:

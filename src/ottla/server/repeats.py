@@ -2,10 +2,10 @@
 
 All that stands before the records is the same bytes again, so it is compared and not read. Those that come together are
 appended with one write, and what the partition says of each is put into a copy of the earlier answer. Only the plainest
-requests are remembered: one partition, acks=1, batches that need no second look. Anything else, and every refusal,
-takes the ordinary way through the codec and the handler, and nothing has happened before it does: there is one set of
-rules, and this is a shorter way to them. Whatever comes to depend on more than a request's bytes (permissions, quotas)
-has to make connections forget.
+requests are remembered: one partition, no wait for the disk, batches that need no second look. Anything else, and every
+refusal, takes the ordinary way through the codec and the handler, and nothing has happened before it does: there is one
+set of rules, and this is a shorter way to them. Whatever comes to depend on more than a request's bytes (permissions,
+quotas) has to make connections forget.
 """
 
 from __future__ import annotations
@@ -39,15 +39,18 @@ _pack_size = Struct(">i").pack
 class _Shape:
     """One head, and the answer around the offsets."""
 
-    __slots__ = ("after", "before", "head", "is_flexible", "partition", "start")
+    __slots__ = ("acks", "after", "before", "head", "is_flexible", "partition", "start")
 
-    def __init__(self, start: bytes, head: bytes, partition: Partition, *, before: bytes, after: bytes) -> None:
+    def __init__(
+        self, start: bytes, head: bytes, partition: Partition, *, acks: int, before: bytes, after: bytes
+    ) -> None:
         self.start = start
         """The request's API and version."""
         self.head = head
         """What stands between its number and its records."""
         self.is_flexible = start[_VERSION_AT] >= FLEXIBLE_VERSION_MIN
         self.partition = partition
+        self.acks = acks
         self.before = before
         self.after = after
 
@@ -111,7 +114,7 @@ class Repeats:
         self._batches, self._ids, self.taken = [], [], 0
         partition = shape.partition
         try:
-            offsets = append_plain(partition, batches)
+            offsets = append_plain(partition, batches, acks=shape.acks)
         except Refusal:
             # It is found again on the ordinary way, which knows how to say it.
             return None
@@ -169,7 +172,7 @@ class Repeats:
         # It may stand for what this one replaces: another version, or a topic that was made anew.
         self._shape = None
         head = opening[_ID_END:end]
-        self._shapes[head] = _Shape(opening[:_ID_AT], head, partition, before=before, after=after)
+        self._shapes[head] = _Shape(opening[:_ID_AT], head, partition, acks=request.acks, before=before, after=after)
 
 
 def _varint_bytes(value: int) -> int:

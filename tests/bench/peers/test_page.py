@@ -55,6 +55,14 @@ def test_the_summary_counts_the_verdicts_and_names_those_that_fell_short() -> No
     assert "- `raw-1000b` (produce 100 B; against kafka): 1.00, expected 3" in text
 
 
+def test_the_page_tells_how_many_rows_are_not_on_it() -> None:
+    whole = page.render([MET], taken=TAKEN, rounds="", facts=[], commands=[], cores=2)
+    part = page.render([MET], taken=TAKEN, rounds="", facts=[], commands=[], cores=2, unmeasured=7)
+
+    assert "not been measured yet" not in whole
+    assert "7 more rows have not been measured yet" in part
+
+
 def test_a_side_that_is_missing_is_told_with_its_reason() -> None:
     text = rendered(ALONE)
 

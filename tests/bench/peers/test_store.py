@@ -113,3 +113,27 @@ def test_rows_are_picked_by_whole_words_of_their_ids() -> None:
 
     assert [row.id for row in pick(rows, ["raw-acks1-100b", "startup"])] == ["raw-acks1-100b", "startup-new"]
     assert pick(rows, []) == rows
+
+
+def test_what_is_kept_comes_back_on_another_machine(tmp_path: Path) -> None:
+    store, taken = Store(tmp_path / "here"), datetime(2026, 1, 2, tzinfo=UTC)
+    for value in (1.0, 2.0):
+        store.add(ROW, OURS, Turn(value=value, load=LOAD))
+    store.miss(ROW, KAFKA, "not to be had")
+    store.keep_facts(["two cores"], taken=taken)
+
+    other = Store(tmp_path / "there")
+    other.unbundle(store.bundle())
+
+    assert other.results() == store.results()
+    assert other.facts() == (["two cores"], taken)
+
+
+def test_what_was_measured_here_is_not_replaced_by_what_came_along(tmp_path: Path) -> None:
+    store, other = Store(tmp_path / "here"), Store(tmp_path / "there")
+    store.add(ROW, OURS, Turn(value=1.0))
+    other.add(ROW, OURS, Turn(value=2.0))
+
+    other.unbundle(store.bundle())
+
+    assert [result.values(OURS) for result in other.results()] == [[2.0]]

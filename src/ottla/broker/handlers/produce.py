@@ -19,7 +19,7 @@ from uuid import UUID
 
 from ottla.broker.caller import Caller
 from ottla.broker.pending import Pending
-from ottla.broker.plain_produce import PLAIN_ATTRIBUTES, room_for_records
+from ottla.broker.plain_produce import ACKS_ALL, PLAIN_ATTRIBUTES, room_for_records, waits_for_disk
 from ottla.broker.services import Services
 from ottla.broker.transactional_writes import TransactionalWrite
 from ottla.coordinators.transactions.markers import TopicPartition
@@ -42,7 +42,6 @@ from ottla.errors import (
 from ottla.metadata.internal_topics import is_internal
 from ottla.metadata.topics import NewTopic
 from ottla.partitions.partition import Partition
-from ottla.partitions.watermarks import AcksAll
 from ottla.protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -61,7 +60,6 @@ from ottla.records.batch import (
 from ottla.records.compression import Codec
 from ottla.records.reader import RECORD_BYTES_MIN, spans, unpack
 
-ACKS_ALL = -1
 ZSTD_VERSION_MIN = 7
 ABORTABLE_VERSION_MIN = 11
 IMPLICIT_VERSION_MIN = 12
@@ -77,7 +75,7 @@ def produce(
         return _refuse_all(request, ErrorCode.INVALID_REQUIRED_ACKS)
     if request.transactional_id is not None:
         return _TransactionalRequest(request.transactional_id, request, version, services).respond(request)
-    wait = _Wait(services, request.timeout_ms) if acks == ACKS_ALL else None
+    wait: _Wait | None = None
     partitions = services.partitions
     topics = []
     for topic in request.topic_data:
@@ -91,9 +89,7 @@ def produce(
                 else:
                     partition = partitions.by_name(name, index)
                 answer = _append(partition, index, data.records, version)
-                if wait is not None and partition.acks_all is AcksAll.DISK:
-                    wait.add(partition, answers, len(answers))
-                elif acks and partition.config.flush_messages == 1:
+                if waits_for_disk(partition, acks):
                     wait = wait or _Wait(services, request.timeout_ms)
                     wait.add(partition, answers, len(answers))
             except Refusal as error:
@@ -212,15 +208,9 @@ class _TransactionalRequest:
                 return PartitionProduceResponse(index=index)
             self._writes.require_ongoing(self._transactional_id, partition, header)
         answer = _written(partition, index, records, header)
-        if self._is_awaited(partition):
+        if waits_for_disk(partition, self._acks):
             self._wait.add(partition, answers, place)
         return answer
-
-    def _is_awaited(self, partition: Partition) -> bool:
-        """Whether the answer waits until the batch is on disk."""
-        if self._acks == ACKS_ALL and partition.acks_all is AcksAll.DISK:
-            return True
-        return self._acks != 0 and partition.config.flush_messages == 1
 
     # --- batches that wait for the coordinator -----------------------------------------------------------
 
@@ -243,7 +233,7 @@ class _TransactionalRequest:
         def append(records: Buffer) -> None:
             answers[place] = _written(partition, index, records, header)
             if self._acks:
-                self._wait.release(number, partition if self._is_awaited(partition) else None)
+                self._wait.release(number, partition if waits_for_disk(partition, self._acks) else None)
 
         def refuse(error: Refusal) -> None:
             answers[place] = _refused(index, error, _code_of(error, self._version))
