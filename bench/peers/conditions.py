@@ -35,6 +35,7 @@ def facts(directory: Path, pace: Pace) -> list[str]:
         f"Ottla and Kafka: `{', '.join(f'{name}={value}' for name, value in servers.EQUAL.items())}`",
         f"warm-up: {pace.warm_up_s:g} s of work before a session's first timed part, before each run of the raw client"
         f" and in each run of Kafka's tools; {pace.again_s:g} s of its own work before each further row of a session;"
+        " except in Kafka's tools it goes on until the work goes no faster;"
         f" timed for {pace.timed_s:g} s",
         "fifty producers are fifty instances of librdkafka in one process, fed in turns by one thread; twenty consumers"
         " likewise; a JVM for each of fifty would not fit on two cores, so Kafka's tools run one producer",

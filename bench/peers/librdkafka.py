@@ -21,7 +21,7 @@ from bench.peers.contract import (
     Unmeasured,
     counted,
 )
-from bench.peers.phases import Client, Done, client, metered
+from bench.peers.phases import Client, Done, client, metered, warmed
 from bench.peers.policies import ACKS_1, EVEN, Policy
 from bench.peers.servers import BOTH, drop_cached
 
@@ -91,7 +91,7 @@ def _warm(broker: Broker, *, pace: Pace) -> None:
         client("rdkafka_consume", {**_to(broker, topic), **reading}, broker.directory) as consumer,
         client("rdkafka_produce", {**_to(broker, topic), **_producing(ACKS_1, 1, 1_000)}, broker.directory) as producer,
     ):
-        together(consumer, producer, pace.warm_up_s)
+        warmed(partial(together, consumer, producer), first_s=pace.warm_up_s, more_s=pace.again_s)
 
 
 def _produce(policy: Policy, size: int, partitions: int, producers: int, pace: Pace) -> Task:
@@ -140,7 +140,7 @@ def produced(
     topic = topics.create(broker, rows[0].id, partitions=partitions, policy=policy)
     asked = {**_to(broker, topic), **_producing(policy, producers, size)}
     with client("rdkafka_produce", asked, broker.directory) as producer:
-        before = producer.run(pace.again_s)
+        before = warmed(producer.run, first_s=pace.again_s, more_s=pace.again_s)
         done, load = metered(broker, [producer.pid], partial(producer.run, pace.timed_s))
     topic.check(records=before.records + done.records)
     turns = {rows[0].id: Turn(value=done.rate, load=load)}

@@ -21,6 +21,11 @@ from bench.peers.threads import Threads
 from bench.spark_cpu import Meter
 
 ANSWER_S_MAX = 180.0
+GROWTH_MIN = 1.05
+"""How many times as fast a piece of the warm-up has to be for the broker to count as one that is still warming up."""
+STILL_COUNT = 2
+"""After how many pieces in a row without that it is warm."""
+PIECES_MAX = 20
 LOG_NAME = "client.log"
 
 
@@ -37,6 +42,28 @@ class Done:
     @property
     def rate(self) -> float:
         return self.records / self.wall_s
+
+    def __add__(self, other: Done) -> Done:
+        return Done(
+            records=self.records + other.records,
+            size_bytes=self.size_bytes + other.size_bytes,
+            wall_s=self.wall_s + other.wall_s,
+            figures={name: value + other.figures.get(name, 0.0) for name, value in self.figures.items()},
+        )
+
+
+def warmed(work: Callable[[float], Done], *, first_s: float, more_s: float) -> Done:
+    """Work until it goes no faster; all that was done. A JIT needs longer the slower the machine is, and the client."""
+    total = work(first_s)
+    best, still = total.rate, 0
+    for _ in range(PIECES_MAX):
+        done = work(more_s)
+        total += done
+        still = 0 if done.rate > best * GROWTH_MIN else still + 1
+        best = max(best, done.rate)
+        if still == STILL_COUNT:
+            break
+    return total
 
 
 class Client:

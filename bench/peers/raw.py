@@ -6,7 +6,7 @@ from functools import partial
 
 from bench.peers import topics
 from bench.peers.contract import KAFKA, OURS, Broker, Pace, Row, Session, Task, Turn, Turns, counted
-from bench.peers.phases import client, metered
+from bench.peers.phases import client, metered, warmed
 from bench.peers.policies import ACKS_1, ON_DISK, OS_CACHE, UNEVEN, Policy
 from bench.peers.servers import BOTH
 
@@ -86,7 +86,7 @@ def produced(
         "size": size,
     }
     with client("raw_client", asked, broker.directory) as raw:
-        before = raw.run(pace.warm_up_s)
+        before = warmed(raw.run, first_s=pace.warm_up_s, more_s=pace.again_s)
         done, load = metered(broker, [raw.pid], partial(raw.run, pace.timed_s))
     topic.check(records=before.records + done.records)
     return {row.id: Turn(value=done.rate, load=load)}

@@ -7,7 +7,7 @@ from functools import partial
 from bench.peers import topics
 from bench.peers.contract import KAFKA, NO_SYNC, OURS, SYNC_BOTH, Broker, Pace, Row, Session, Task, Turn, Turns
 from bench.peers.librdkafka import warm_up
-from bench.peers.phases import client, metered
+from bench.peers.phases import client, metered, warmed
 from bench.peers.policies import OS_CACHE, Policy
 from bench.peers.servers import both
 
@@ -54,7 +54,7 @@ def _committed(row: Row, broker: Broker, *, policy: Policy, records: int, pace: 
     topic = topics.create(broker, row.id, partitions=PARTITIONS, policy=policy)
     asked = {"partitions": PARTITIONS, "records": records, "size": SIZE}
     with client("transact", {"bootstrap": broker.address, "topic": topic.name, **asked}, broker.directory) as producer:
-        before = producer.run(pace.warm_up_s)
+        before = warmed(producer.run, first_s=pace.warm_up_s, more_s=pace.again_s)
         done, load = metered(broker, [producer.pid], partial(producer.run, pace.timed_s))
     committed = before.figures["transactions"] + done.figures["transactions"]
     # Each transaction leaves a marker in every partition.
