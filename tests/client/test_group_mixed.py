@@ -37,8 +37,8 @@ QUICK = {
 KAFKA_ONLY = {"group.consumer.min.heartbeat.interval.ms": "100"}
 SECONDS_MAX = 180
 SESSION_MS = 10_000
-"""Of kafka-python: on a machine with no time to spare it may stop its heartbeats when it is to join again, and goes on
-only once the broker has dropped it."""
+"""Of kafka-python: on a machine with no time to spare it may fall silent when it is to join again, and the others get
+its partitions only when its session is over."""
 PARTITIONS = 12
 _numbers = count()
 
