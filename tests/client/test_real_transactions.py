@@ -122,8 +122,9 @@ def topic(real: Client, name: str) -> str:
 
 
 def read(client: Client, topic: str, isolation: Isolation = "read_committed") -> list[tuple[int, bytes | None]]:
-    """What is there now, by partition."""
+    """What is there when every transaction that was ended has its markers, by partition."""
     admin = client.admin()
+    wait_for_markers(client)
     ends = admin.list_offsets({(topic, 0): OffsetSpec.LATEST, (topic, 1): OffsetSpec.LATEST}, isolation=isolation)
     found: list[tuple[int, bytes | None]] = []
     with client.consumer(isolation=isolation) as consumer:
@@ -131,6 +132,16 @@ def read(client: Client, topic: str, isolation: Isolation = "read_committed") ->
         while any(consumer.position(*key) < end.offset for key, end in ends.items() if end is not None):
             found += [(record.partition, record.value) for record in consumer.poll(1_000)]
     return sorted(found, key=lambda each: each[0])
+
+
+def wait_for_markers(client: Client) -> None:
+    """Until no end of a transaction is under way: Kafka answers it before its markers are written."""
+    never = threading.Event()
+    for _ in range(LOOKS_MAX):
+        if not client.admin().list_transactions(states=["PrepareCommit", "PrepareAbort"]):
+            return
+        never.wait(LOOK_AGAIN_SECONDS)
+    raise AssertionError("the markers of a transaction were never written")
 
 
 def attempt(producer: Producer, topic: str, *values: bytes) -> None:
