@@ -8,13 +8,15 @@ they have ended. Knows /proc, and what Spark's processes do there.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 # Fields of /proc/PID/stat behind the name, which ends with the last bracket.
 _PARENT, _TIMES, _STARTED = 1, slice(11, 15), 19
+_KERNEL_TIMES = slice(12, 15, 2)
 
 
 class Usage(NamedTuple):
@@ -25,9 +27,13 @@ class Usage(NamedTuple):
     """When it began, which tells it from another one that got the same number later."""
     ticks: int
     """In user and in kernel mode, its own and those of its children that it has waited for."""
+    kernel_ticks: int = 0
+    """Those among them in kernel mode."""
 
 
 Usages = Mapping[int, Usage]
+_all_ticks = attrgetter("ticks")
+_kernel_ticks = attrgetter("kernel_ticks")
 
 
 class Meter:
@@ -39,13 +45,26 @@ class Meter:
 
     def seconds(self) -> float:
         """What was computed since."""
-        return spent_ticks(self._root, self._before, tree(self._root, read_usages())) / TICKS_PER_SECOND
+        return self._seconds(_all_ticks)
+
+    def kernel_seconds(self) -> float:
+        """What the kernel computed of it."""
+        return self._seconds(_kernel_ticks)
+
+    def _seconds(self, ticks_of: Callable[[Usage], int]) -> float:
+        after = tree(self._root, read_usages())
+        return spent_ticks(self._root, self._before, after, ticks_of) / TICKS_PER_SECOND
 
 
 def parse(stat: str) -> Usage:
     """The text of /proc/PID/stat."""
     fields = stat[stat.rindex(")") + 1 :].split()
-    return Usage(int(fields[_PARENT]), int(fields[_STARTED]), sum(int(field) for field in fields[_TIMES]))
+    return Usage(
+        int(fields[_PARENT]),
+        int(fields[_STARTED]),
+        sum(map(int, fields[_TIMES])),
+        sum(map(int, fields[_KERNEL_TIMES])),
+    )
 
 
 def tree(root: int, usages: Usages) -> dict[int, Usage]:
@@ -61,14 +80,14 @@ def tree(root: int, usages: Usages) -> dict[int, Usage]:
     return found
 
 
-def spent_ticks(root: int, before: Usages, after: Usages) -> int:
+def spent_ticks(root: int, before: Usages, after: Usages, ticks_of: Callable[[Usage], int] = _all_ticks) -> int:
     """The ticks between two looks at the same tree."""
-    spent = sum(usage.ticks for usage in after.values())
+    spent = sum(map(ticks_of, after.values()))
     for process, usage in before.items():
         is_alive = process in after and after[process].started == usage.started
         # The root waits for its children, so all that an ended one ever computed is now among the root's own ticks.
         if is_alive or usage.parent == root:
-            spent -= usage.ticks
+            spent -= ticks_of(usage)
     return spent
 
 

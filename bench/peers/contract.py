@@ -107,6 +107,9 @@ class Row:
             raise ValueError(f"{self.id} does not say what an acknowledgement means")
 
 
+CPU_UNIT = "s/GB"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
     """What a timed part cost; stands beside every throughput."""
@@ -120,6 +123,8 @@ class Load:
     hwm_mb: float
     client_thread_s: float = 0.0
     """CPU seconds of the client's busiest thread; 0 where nobody looked."""
+    broker_kernel_s: float = 0.0
+    """What the kernel took of `broker_cpu_s`: it carries bytes from the network and to the file for both sides."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,6 +236,7 @@ class Result:
             rss_mb=middle(lambda load: load.rss_mb),
             hwm_mb=middle(lambda load: load.hwm_mb),
             client_thread_s=middle(lambda load: load.client_thread_s),
+            broker_kernel_s=middle(lambda load: load.broker_kernel_s),
         )
 
 

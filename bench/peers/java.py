@@ -14,6 +14,7 @@ from time import perf_counter
 
 from bench.peers import perf_tools, topics
 from bench.peers.contract import (
+    CPU_UNIT,
     KAFKA,
     NOT_PRODUCED,
     OURS,
@@ -95,7 +96,7 @@ def _produce(policy: Policy, size: int, partitions: int, pace: Pace) -> Task:
                 what=f"broker's CPU seconds for a GB produced, records of {size:,} B",
                 settings=f"kafka-producer-perf-test, {partitions} partitions",
                 fsync=policy.fsync,
-                unit="s/GB",
+                unit=CPU_UNIT,
                 better="less",
                 expected=3.0,
             )
@@ -155,4 +156,5 @@ def _run(broker: Broker, main: str, arguments: list[str], *, size_bytes: int) ->
         gigabytes=size_bytes / 1e9,
         rss_mb=memory.rss_mb,
         hwm_mb=memory.hwm_mb,
+        broker_kernel_s=meter.kernel_seconds(),
     )

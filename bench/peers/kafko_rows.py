@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache, partial
@@ -203,4 +204,5 @@ def rust_version(text: str) -> tuple[int, int]:
 
 def described() -> str:
     """Its version and Rust's, for the page; raises PeerMissing where there is no Rust to build it with."""
-    return f"kafko 0.3.0, {version(installed('cargo'), '--version')}"
+    asked_for = tomllib.loads((SOURCE / "Cargo.toml").read_text(encoding="utf-8"))["dependencies"][KAFKO]
+    return f"kafko {asked_for.lstrip('=')}, {version(installed('cargo'), '--version')}"

@@ -8,6 +8,7 @@ from itertools import product
 
 from bench.peers import topics
 from bench.peers.contract import (
+    CPU_UNIT,
     KAFKA,
     NOT_PRODUCED,
     OURS,
@@ -115,7 +116,7 @@ def _produce(policy: Policy, size: int, partitions: int, producers: int, pace: P
                 what=f"broker's CPU seconds for a GB produced, records of {size:,} B",
                 settings=f"librdkafka, {partitions} partitions, 1 producer",
                 fsync=policy.fsync,
-                unit="s/GB",
+                unit=CPU_UNIT,
                 better="less",
                 expected=3.0,
             )

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from bench.neighbours import RULE
 from bench.peers import ratio_plot
-from bench.peers.contract import OURS, Load, Result, limit
+from bench.peers.contract import CPU_UNIT, OURS, Load, Result, limit
 from bench.spark_page import table
 from bench.turns import SPREAD_MAX
 
@@ -24,7 +24,7 @@ HEADINGS = (
     "times as good",
     "expected",
     "",
-    "broker's CPU, s/GB",
+    "broker's CPU (kernel), s/GB",
     "broker's memory, MB",
     "limit",
 )
@@ -100,7 +100,8 @@ def render(
         f"A row with a spread above {SPREAD_MAX:.0%} on either side is not known yet. The ratio says how many times",
         "as good as the peer we are, whether more or less is better.",
         "Beside a throughput stand the broker's CPU seconds for each GB of",
-        "records, the memory of its processes after the work and at most (ours / the peer's), and what was the limit",
+        "records and the kernel's part in them, the memory of its processes after the work and at most",
+        "(ours / the peer's), and what was the limit",
         "on each side, as far as CPU time tells: a client whose busiest thread had no time left, the machine's cores,",
         "or the broker. Every topic is checked to hold what its client was told.",
         "",
@@ -139,7 +140,16 @@ VERDICTS = ("met", "NOT MET", "not known yet", "not measured")
 
 def _told(result: Result) -> str:
     ratio = "" if result.ratio is None else f": {result.ratio:.2f}, expected {result.row.expected:g}"
-    return f"`{result.row.id}` ({result.row.what}; against {result.row.peer}){ratio}"
+    return f"`{result.row.id}` ({result.row.what}; against {result.row.peer}){ratio}{_floor(result)}"
+
+
+def _floor(result: Result) -> str:
+    """For a row of CPU seconds: what it would come to if the broker itself cost nothing."""
+    ours, peer = result.load(OURS), result.load(result.row.peer)
+    if result.row.unit != CPU_UNIT or ours is None or peer is None or not ours.broker_kernel_s:
+        return ""
+    most = (peer.broker_cpu_s / peer.gigabytes) / (ours.broker_kernel_s / ours.gigabytes)
+    return f"; with the kernel's part of ours alone, and no code of the broker's, it would be {most:.2f}"
 
 
 def _notes(results: Sequence[Result]) -> list[str]:
@@ -197,7 +207,10 @@ def _pair(ours: Load | None, peer: Load | None, tell: Callable[[Load], str]) -> 
 
 
 def _cpu(load: Load) -> str:
-    return number(load.broker_cpu_s / load.gigabytes) if load.gigabytes else NOTHING
+    if not load.gigabytes:
+        return NOTHING
+    kernel = f" ({number(load.broker_kernel_s / load.gigabytes)})" if load.broker_kernel_s else ""
+    return number(load.broker_cpu_s / load.gigabytes) + kernel
 
 
 def _memory(load: Load) -> str:

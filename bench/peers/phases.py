@@ -127,7 +127,7 @@ def metered(broker: Broker, clients: Sequence[int], work: Callable[[], Done]) ->
     """Do the work, and see what broker and clients computed for it."""
     broker_cpu, client_cpu, threads = broker.meter(), [Meter(pid) for pid in clients], [Threads(pid) for pid in clients]
     done = work()
-    broker_cpu_s = broker_cpu.seconds()
+    broker_cpu_s, broker_kernel_s = broker_cpu.seconds(), broker_cpu.kernel_seconds()
     client_cpu_s = sum(meter.seconds() for meter in client_cpu)
     client_thread_s = max((each.busiest_s() for each in threads), default=0.0)
     memory = broker.memory()
@@ -139,4 +139,5 @@ def metered(broker: Broker, clients: Sequence[int], work: Callable[[], Done]) ->
         rss_mb=memory.rss_mb,
         hwm_mb=memory.hwm_mb,
         client_thread_s=client_thread_s,
+        broker_kernel_s=broker_kernel_s,
     )

@@ -12,7 +12,7 @@ JVM, DAEMON, WORKER, RUNNER, STRANGER = 10, 20, 30, 40, 50
 def test_a_line_of_the_kernel_is_read_although_the_name_holds_brackets_and_blanks() -> None:
     fields = ["S", "7", *["0"] * 9, "100", "20", "3", "4", *["0"] * 4, "999", "0"]
 
-    assert parse(f"42 (a (b) c) {' '.join(fields)}\n") == Usage(parent=7, started=999, ticks=127)
+    assert parse(f"42 (a (b) c) {' '.join(fields)}\n") == Usage(parent=7, started=999, ticks=127, kernel_ticks=24)
 
 
 def test_the_tree_of_a_process_holds_what_it_started_and_what_that_started() -> None:

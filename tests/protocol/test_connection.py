@@ -84,39 +84,6 @@ def test_the_receive_buffer_may_be_used_again_once_the_requests_are_out() -> Non
     assert _received(list(server.receive(stream[-5:]))) == [THREE[2]]
 
 
-def test_what_is_kept_can_be_moved_in_front_of_the_bytes_that_finish_it() -> None:
-    stream = _three_requests()
-    for cut in range(1, len(stream)):
-        server = ServerConnection()
-        requests = _received(list(server.receive(stream[:cut])))
-        rest = stream[cut:]
-        room = bytearray(len(stream))
-        with memoryview(room) as view:
-            moved = server.move_kept(view, bytes_come=len(rest))
-        requests += _received(list(server.receive(room[len(room) - moved :] + rest)))
-        assert requests == list(THREE), f"cut at {cut}"
-        assert server.bytes_kept == 0
-
-
-def test_what_is_kept_stays_while_the_bytes_that_come_do_not_finish_it() -> None:
-    stream = _three_requests()
-    server = ServerConnection()
-    list(server.receive(stream[:10]))
-    with memoryview(bytearray(100)) as room:
-        assert server.move_kept(room, bytes_come=1) == 0
-    list(server.receive(stream[10:11]))
-    assert server.bytes_kept == 11
-
-
-def test_what_is_kept_stays_where_there_is_no_room_for_it() -> None:
-    stream = _three_requests()
-    server = ServerConnection()
-    list(server.receive(stream[:10]))
-    with memoryview(bytearray(9)) as room:
-        assert server.move_kept(room, bytes_come=len(stream)) == 0
-    assert _received(list(server.receive(stream[10:]))) == list(THREE)
-
-
 def test_many_records_that_arrived_in_one_piece_are_not_copied() -> None:
     data = PartitionProduceData(index=1, records=bytes(COPIED_BYTES_MAX + 1))
     large = ProduceRequest(acks=1, topic_data=[TopicProduceData(name="t", partition_data=[data])])

@@ -95,10 +95,11 @@ class Line:
 
     def send(self, data: bytes) -> None:
         """Let these bytes arrive at once, then let others use the buffer."""
-        buffer = self._door.listener.receive_buffer
+        shared = self._door.listener.receive_buffer
+        buffer = self.session.get_buffer(-1)
         buffer[: len(data)] = data
         self.session.buffer_updated(len(data))
-        buffer[: len(data)] = b"\xa5" * len(data)
+        shared[:] = b"\xa5" * len(shared)
 
     def take(self) -> bytes:
         """What has been answered since the last time."""

@@ -7,6 +7,7 @@ import random
 import socket
 import struct
 import time
+from contextlib import ExitStack
 
 import pytest
 
@@ -16,6 +17,7 @@ from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersions
 from ottla.protocol.messages.fetch import FetchResponse
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from ottla.protocol.messages.produce import ProduceResponse
+from ottla.server.rooms import LENT_MAX
 from tests.clients.server_process import Make, ServerProcess
 from tests.server.wire import (
     ACKS_ALL,
@@ -123,6 +125,27 @@ def test_a_request_larger_than_the_receive_buffer_arrives_whole(make_server: Mak
         value = random.Random(1).randbytes(5 << 20)
         assert wire.produce("large", [value]) == 0
         assert wire.fetch_all("large") == [(0, value)]
+
+
+def test_requests_that_are_under_way_on_many_connections_at_once_are_not_mixed_up(ottla_server: ServerProcess) -> None:
+    """More than there are rooms for; a part ends anywhere, also behind the beginning of the next request."""
+    choice = random.Random(7)
+    values = [[choice.randbytes(choice.randint(1, 90_000)) for _ in range(3)] for _ in range(LENT_MAX + 8)]
+    with ExitStack() as open_wires:
+        wires = [open_wires.enter_context(Wire(ottla_server)) for _ in values]
+        streams: list[bytes] = []
+        for number, (wire, own) in enumerate(zip(wires, values, strict=True)):
+            wire.make_topic(f"at-once-{number}")
+            requests = [produce_request(f"at-once-{number}", [value]) for value in own]
+            streams.append(b"".join(wire.encode(ApiKey.PRODUCE, PRODUCE_VERSION, each) for each in requests))
+        while any(streams):
+            for number, wire in enumerate(wires):
+                cut = choice.randint(0, 60_000)
+                wire.socket.sendall(streams[number][:cut])
+                streams[number] = streams[number][cut:]
+        for number, (wire, own) in enumerate(zip(wires, values, strict=True)):
+            assert [base_offset(wire.receive().message) for _ in own] == [0, 1, 2]
+            assert wire.fetch_all(f"at-once-{number}") == list(enumerate(own))
 
 
 def test_records_that_have_left_the_page_cache_are_read_and_the_connection_goes_on(make_server: Make) -> None:

@@ -22,7 +22,7 @@ from ottla.error_codes import ErrorCode
 from ottla.errors import ProtocolError
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.codec import decode, encode
-from ottla.protocol.frames import FRAME_BYTES_MAX, FrameReader, frame
+from ottla.protocol.frames import FRAME_BYTES_MAX, NO_ROOMS, FrameReader, Rooms, frame
 from ottla.protocol.headers import (
     RequestHeader,
     UnsupportedRequest,
@@ -102,8 +102,8 @@ class ServerConnection:
 
     __slots__ = ("_answered", "_frames", "_next_answer", "_next_request")
 
-    def __init__(self, *, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
-        self._frames = FrameReader(frame_bytes_max=frame_bytes_max)
+    def __init__(self, *, frame_bytes_max: int = FRAME_BYTES_MAX, rooms: Rooms = NO_ROOMS) -> None:
+        self._frames = FrameReader(frame_bytes_max=frame_bytes_max, rooms=rooms)
         self._next_request = 0
         self._next_answer = 0
         self._answered: dict[int, list[Buffer]] = {}
@@ -118,9 +118,17 @@ class ServerConnection:
         """Bytes of an unfinished request."""
         return self._frames.bytes_kept
 
-    def move_kept(self, room: memoryview, *, bytes_come: int) -> int:
-        """Move the unfinished request in front of the bytes that finish it; see FrameReader."""
-        return self._frames.move_kept(room, bytes_come=bytes_come)
+    def room(self) -> memoryview | None:
+        """Where to receive the rest of an unfinished request; None: anywhere."""
+        return self._frames.room()
+
+    def received(self, count: int) -> None:
+        """So many bytes came into `room`: receive nothing else to go on with them."""
+        self._frames.received(count)
+
+    def forget(self) -> None:
+        """Let go of an unfinished request."""
+        self._frames.forget()
 
     @overload
     def receive(self, data: Buffer) -> Iterator[Request]: ...

@@ -21,6 +21,22 @@ _NOTHING = b""
 _read_size = _SIZE.unpack_from
 
 
+class Rooms:
+    """Lends room for frames that have come in part; this one has none to lend."""
+
+    room_bytes = 0
+
+    def take(self) -> memoryview | None:
+        """As many bytes, or None: there is no room now."""
+        return None
+
+    def give_back(self, room: memoryview) -> None:
+        """It is not used any more."""
+
+
+NO_ROOMS = Rooms()
+
+
 class FrameReader:
     """Cuts received bytes into frames.
 
@@ -28,48 +44,55 @@ class FrameReader:
     may then use the buffer again. A frame that arrived in one piece is a view of that buffer, or a copy where
     that is cheaper; one that did not is a view of a copy. Memory grows with the bytes that have come, never with
     a size that was announced.
+
+    With `rooms`, the beginning of a frame is kept in one of them, and what follows can be received right behind it
+    (`room`, `received`): only the beginning has been copied then.
     """
 
-    __slots__ = ("_frame_bytes_max", "_is_own", "_tail", "_view", "position")
+    __slots__ = ("_frame_bytes_max", "_is_kept", "_room", "_room_filled", "_rooms", "_tail", "_view", "position")
 
-    def __init__(self, *, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+    def __init__(self, *, frame_bytes_max: int = FRAME_BYTES_MAX, rooms: Rooms = NO_ROOMS) -> None:
         self._frame_bytes_max = frame_bytes_max
+        self._rooms = rooms
+        self._room: memoryview | None = None
+        self._room_filled = 0
         self._tail = bytearray()
         self._view: bytes | memoryview = _NOTHING
         self.position = 0
         """Where the next frame begins in what was fed."""
-        self._is_own = False
+        self._is_kept = False
 
     @property
     def bytes_kept(self) -> int:
         """Bytes of an unfinished frame that wait for the rest."""
-        return len(self._tail)
+        return len(self._tail) or self._room_filled
 
-    def move_kept(self, room: memoryview, *, bytes_come: int) -> int:
-        """Put what is kept at the end of `room` and forget it, if that fits and as many new bytes complete the frame.
+    def room(self) -> memoryview | None:
+        """Where to receive what follows the bytes that are kept; None: anywhere, to `feed` it."""
+        room, filled = self._room, self._room_filled
+        return None if room is None or filled == len(room) else room[filled:]
 
-        Says how many bytes that is. Whoever has received behind that room can feed both as one piece, and nothing
-        but the beginning of the first frame has been copied.
-        """
-        tail = self._tail
-        kept = len(tail)
-        if not kept or kept > len(room):
-            return 0
-        if kept >= _SIZE_BYTES and _SIZE_BYTES + _read_size(tail, 0)[0] > kept + bytes_come:
-            return 0
-        room[len(room) - kept :] = tail
-        self._tail = bytearray()
-        return kept
+    def received(self, count: int) -> None:
+        """So many bytes came into `room`; feed nothing to go on with them."""
+        self._room_filled += count
 
     def feed(self, data: Buffer) -> None:
         """Take in received bytes."""
         self.position = 0
-        self._is_own = bool(self._tail)
-        if self._is_own:
+        self._is_kept = True
+        room = self._room
+        if room is not None and not data:
+            self._view = _readable(room[: self._room_filled])
+            return
+        if room is not None:
+            self._tail += room[: self._room_filled]
+            self._leave_room()
+        if self._tail:
             self._tail += data
             self._view = memoryview(self._tail)
         else:
-            self._view = bytes(data) if len(data) <= COPIED_BYTES_MAX else memoryview(data)
+            self._is_kept = False
+            self._view = _readable(data)
 
     def next_frame(self) -> bytes | memoryview | None:
         """What is inside the next frame, or None if it is not complete. Raises ProtocolError for a bad size."""
@@ -93,17 +116,50 @@ class FrameReader:
     def release(self) -> None:
         """Let go of the buffer that was fed, keeping a copy of what has not been taken as a frame."""
         view, self._view = self._view, _NOTHING
-        if self.position == len(view):
-            if self._tail:
-                self._tail = bytearray()
-        elif self._is_own and self.position == 0:
-            # Nothing was cut off, so the tail simply goes on growing; it can only while nobody looks at it.
+        position, self.position = self.position, 0
+        is_kept, self._is_kept = self._is_kept, False
+        if position == len(view):
+            if is_kept:
+                self.forget()
+        elif not position and is_kept and (self._room is None or self._fits(view)):
+            # Nothing was cut off, so what is kept simply goes on growing; it can only while nobody looks at it.
             if type(view) is memoryview:
                 view.release()
         else:
-            self._tail = bytearray(view[self.position :])
-        self.position = 0
-        self._is_own = False
+            self._keep(view[position:])
+
+    def forget(self) -> None:
+        """Keep nothing."""
+        if self._tail:
+            self._tail = bytearray()
+        self._leave_room()
+
+    def _keep(self, rest: bytes | memoryview) -> None:
+        """Copy the beginning of a frame, which may be part of what is kept already."""
+        room = (self._room or self._rooms.take()) if self._fits(rest) else None
+        if room is None:
+            self._tail = bytearray(rest)
+            self._leave_room()
+        else:
+            self._room, self._room_filled = room, len(rest)
+            room[: len(rest)] = rest
+            if self._tail:
+                self._tail = bytearray()
+
+    def _fits(self, start: bytes | memoryview) -> bool:
+        """Whether a room is large enough for a frame that begins so."""
+        size = _SIZE_BYTES + _read_size(start, 0)[0] if len(start) >= _SIZE_BYTES else 0
+        return max(size, len(start)) <= self._rooms.room_bytes
+
+    def _leave_room(self) -> None:
+        room, self._room, self._room_filled = self._room, None, 0
+        if room is not None:
+            self._rooms.give_back(room)
+
+
+def _readable(data: Buffer) -> bytes | memoryview:
+    """A copy where that is cheaper to read, or else a view."""
+    return bytes(data) if len(data) <= COPIED_BYTES_MAX else memoryview(data)
 
 
 def frame(header: bytes, body: Sequence[Buffer]) -> list[Buffer]:

@@ -14,12 +14,10 @@ from ottla.broker.broker import Broker
 from ottla.broker.caller import Address
 from ottla.metadata.configs import BrokerConfigs
 from ottla.partitions.sync_pool import SyncRunner
-from ottla.protocol.connection import ServerConnection
+from ottla.server.rooms import LentRooms
 from ottla.server.session import Session
 
 RECEIVE_BYTES = 1 << 20
-ROOM_BYTES = 1 << 20
-"""What may stand in front of received bytes: the beginning of the request that they finish."""
 BULK_BYTES_MIN = 16 << 10
 """Who sends this much at once is a bulk producer, and the first to wait for the disk."""
 LOOK_AGAIN_MS = 2
@@ -59,8 +57,8 @@ class Listener:
         self.reads = reads
         self.advertised = advertised
         self.limits = limits
-        self._buffer = memoryview(bytearray(ROOM_BYTES + RECEIVE_BYTES))
-        self.receive_buffer = self._buffer[ROOM_BYTES:]
+        self.receive_buffer = memoryview(bytearray(RECEIVE_BYTES))
+        self.rooms = LentRooms()
         self.now_ms = broker.services.clock.now_ms
         self._unsynced = broker.services.partitions.unsynced
         self._sessions: set[Session] = set()
@@ -87,11 +85,6 @@ class Listener:
         return frozenset(self._sessions)
 
     # --- what sessions ask -----------------------------------------------------------------------------
-
-    def received(self, connection: ServerConnection, count: int) -> memoryview:
-        """The bytes that came, behind the unfinished request of that connection where they finish it."""
-        kept = connection.move_kept(self._buffer[:ROOM_BYTES], bytes_come=count)
-        return self._buffer[ROOM_BYTES - kept : ROOM_BYTES + count]
 
     def admit(self, session: Session) -> str | None:
         """Take a connection in, or say why not."""

@@ -1,7 +1,8 @@
 """One connection: bytes in, requests to the broker, responses out in order.
 
 There is no task per request. All connections share one receive buffer: a request is served while its bytes
-stand there, and whatever is kept is copied by the frame reader.
+stand there. The beginning of an unfinished one is copied by the frame reader into a room that is lent to it, and
+the rest is received behind that.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class Session(asyncio.BufferedProtocol):
     def __init__(self, listener: Listener) -> None:
         self._listener = listener
         self._broker = listener.broker
-        self._connection = ServerConnection(frame_bytes_max=listener.limits.request_bytes_max)
+        self._connection = ServerConnection(frame_bytes_max=listener.limits.request_bytes_max, rooms=listener.rooms)
         self._repeats = Repeats()
         self._pending: set[Pending] = set()
         self._out: list[Part] = []
@@ -55,6 +56,8 @@ class Session(asyncio.BufferedProtocol):
         """What came last at once: much from a bulk producer, little from anybody else."""
         self._kept_bytes = 0
         """Those of an unfinished request, as of when it was last looked whether to read on."""
+        self._is_in_room = False
+        """Whether bytes are received behind those of an unfinished request."""
         self._is_reading = True
         self._is_stopping = False
         self._has_requests = False
@@ -79,15 +82,18 @@ class Session(asyncio.BufferedProtocol):
             self.close(refusal)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._listener.receive_buffer
+        room = self._connection.room() if self._kept_bytes else None
+        self._is_in_room = room is not None
+        return self._listener.receive_buffer if room is None else room
 
     def buffer_updated(self, nbytes: int) -> None:
         self._received += nbytes
         self._last_bytes = nbytes
         if self._closing:
             return
-        if self._kept_bytes:
-            self._go_on(self._listener.received(self._connection, nbytes))
+        if self._is_in_room:
+            self._connection.received(nbytes)
+            self._go_on(b"")
         else:
             self._go_on(self._listener.receive_buffer[:nbytes])
 
@@ -143,6 +149,7 @@ class Session(asyncio.BufferedProtocol):
         for pending in tuple(self._pending):
             pending.cancel()
         self._pending.clear()
+        self._connection.forget()
         self._listener.forget(self)
 
     # --- serving -------------------------------------------------------------------------------------

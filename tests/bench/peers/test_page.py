@@ -55,6 +55,19 @@ def test_the_summary_counts_the_verdicts_and_names_those_that_fell_short() -> No
     assert "- `raw-1000b` (produce 100 B; against kafka): 1.00, expected 3" in text
 
 
+def test_a_row_of_cpu_seconds_that_fell_short_tells_what_the_kernel_alone_would_leave() -> None:
+    row = replace(ROW, id="cpu-1000b", unit="s/GB", better="less")
+    ours = Turn(value=1.5, load=replace(LOAD, broker_kernel_s=2.0))
+    peer = Turn(value=2.0, load=replace(LOAD, broker_cpu_s=4.0, broker_kernel_s=1.0))
+    result = Result(row, {OURS: [ours] * 3, KAFKA: [peer] * 3}, {})
+    text = rendered(result)
+
+    assert cells(text, result)[11] == "1.50 (1.00) / 2.00 (0.500)"
+    assert (
+        "1.33, expected 3; with the kernel's part of ours alone, and no code of the broker's, it would be 2.00" in text
+    )
+
+
 def test_the_page_tells_how_many_rows_are_not_on_it() -> None:
     whole = page.render([MET], taken=TAKEN, rounds="", facts=[], commands=[], cores=2)
     part = page.render([MET], taken=TAKEN, rounds="", facts=[], commands=[], cores=2, unmeasured=7)
