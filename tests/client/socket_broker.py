@@ -19,8 +19,8 @@ from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.connection import Request, ServerConnection
 from tests.client.scripted_broker import ScriptedCluster
 
-START_SECONDS_MAX = 30
-STOP_SECONDS_MAX = 30
+START_SECONDS_MAX = 60
+STOP_SECONDS_MAX = 60
 
 Mischief = Callable[["_Session", Request], bool]
 """Called for each request; True: it has been dealt with, so the broker does not answer."""

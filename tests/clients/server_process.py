@@ -19,8 +19,8 @@ from pathlib import Path
 
 import pytest
 
-READY_SECONDS_MAX = 30
-STOP_SECONDS_MAX = 30
+READY_SECONDS_MAX = 60
+STOP_SECONDS_MAX = 60
 PORTS = range(20_000, 32_000)
 """Below the ports that the system hands out by itself, so that nobody takes ours between two lives of a server."""
 

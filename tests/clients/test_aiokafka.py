@@ -18,7 +18,7 @@ from ottla.error_codes import ErrorCode
 from tests.clients.abilities import Ability, check_account, shows
 from tests.clients.server_process import ServerProcess
 
-SECONDS_MAX = 20
+SECONDS_MAX = 60
 CODECS = (None, "gzip", "snappy", "lz4", "zstd")
 
 LACKING: dict[Ability, str] = {}

@@ -23,7 +23,7 @@ with warnings.catch_warnings():
     from kafka.admin import ConfigResource, ConfigResourceType
     from kafka.errors import TopicAlreadyExistsError
 
-SECONDS_MAX = 20
+SECONDS_MAX = 60
 CODECS = (None, "gzip", "snappy", "lz4", "zstd")
 
 pytestmark = [

@@ -34,7 +34,7 @@ from ottla.metadata.memory_store import MemoryStore
 from ottla.metadata.store import Commit, MetadataStore
 from ottla.metadata.topics import NewTopic
 
-WAIT_S = 30
+WAIT_S = 60
 
 
 class Bench:

@@ -13,7 +13,7 @@ from ottla.metadata.local_store import LocalStore
 from ottla.metadata.memory_store import MemoryStore
 from ottla.metadata.store import ABSENT, Commit, Entry, Event, MetadataStore
 
-WAIT_S = 30
+WAIT_S = 60
 
 
 @pytest.fixture(params=["memory", "local"])

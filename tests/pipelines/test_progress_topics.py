@@ -40,7 +40,7 @@ from ottla.pipelines.progress_topics import end_of, make_topics, record_of, reco
 from ottla.pipelines.stopping import NotRunning, StillRunning, stopped
 from ottla.testing.server_thread import ServerThread
 
-WAIT_S = 30.0
+WAIT_S = 60.0
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ from ottla.records.builder import build_batch
 from ottla.records.reader import read_batch
 from tests.clients.server_process import ServerProcess
 
-SECONDS_MAX = 20
+SECONDS_MAX = 60
 ACKS_ALL = -1
 LATEST, EARLIEST = -1, -2
 PRODUCE_VERSION = 9

@@ -33,7 +33,7 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 NOW_MS = 1_790_000_000_000
 TINY = {"kafka.fetch.max.bytes": 1, "kafka.max.partition.fetch.bytes": 1}
 COMPACT = {"cleanup.policy": "compact", "segment.ms": "1", "min.cleanable.dirty.ratio": "0.01"}
-COMPACTION_SECONDS_MAX = 30
+COMPACTION_SECONDS_MAX = 60
 
 
 def options_of(bootstrap: str, **more: object) -> ReadOptions:

@@ -22,7 +22,7 @@ from typing import Any
 from tests.clients.groups.members import Place, Spec
 from tests.clients.server_process import ROOT
 
-END_SECONDS_MAX = 30
+END_SECONDS_MAX = 60
 LOOK_SECONDS = 0.2
 """How often a condition that no member tells of is looked at."""
 

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.clients.groups.churn_checks import Spot
 from tests.clients.groups.members import Place
 
-ANSWER_SECONDS_MAX = 30
+ANSWER_SECONDS_MAX = 60
 
 
 class Topics:

@@ -16,7 +16,7 @@ import pytest
 
 from tests.clients.transactions.raw_producer import Place
 
-SECONDS_MAX = 20
+SECONDS_MAX = 60
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 Records = list[tuple[int, bytes]]

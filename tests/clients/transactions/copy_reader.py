@@ -18,7 +18,7 @@ from tests.clients.groups.churn_members import News
 from tests.clients.transactions.copy_copier import RECEIPTS, TRANSACTION_HEADER
 
 POLL_SECONDS = 0.2
-END_SECONDS_MAX = 30
+END_SECONDS_MAX = 60
 
 
 def value_of(partition: int, number: int) -> bytes:

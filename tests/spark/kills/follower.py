@@ -12,7 +12,7 @@ from types import TracebackType
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicPartition
 
 POLL_SECONDS = 0.2
-END_SECONDS_MAX = 30
+END_SECONDS_MAX = 60
 WRONG_MAX = 20
 """More is not kept: once one is missing, all that follow are wrong."""
 

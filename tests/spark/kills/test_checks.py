@@ -11,7 +11,7 @@ from tests.clients.transactions.kill_producer import pause
 from tests.spark.kills.driver_process import DriverProcess
 from tests.spark.kills.follower import Seen, key_of, value_of
 
-ANSWER_SECONDS_MAX = 30
+ANSWER_SECONDS_MAX = 60
 LOOK_SECONDS = 0.01
 WITH_A_WORKER = """
 import subprocess, sys
