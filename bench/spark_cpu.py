@@ -33,7 +33,14 @@ class Usage(NamedTuple):
 
 Usages = Mapping[int, Usage]
 _all_ticks = attrgetter("ticks")
-_kernel_ticks = attrgetter("kernel_ticks")
+_COUNTED = (_all_ticks, attrgetter("kernel_ticks"))
+
+
+class Spent(NamedTuple):
+    """CPU time between two moments."""
+
+    seconds: float
+    kernel_seconds: float
 
 
 class Meter:
@@ -45,15 +52,12 @@ class Meter:
 
     def seconds(self) -> float:
         """What was computed since."""
-        return self._seconds(_all_ticks)
+        return self.spent().seconds
 
-    def kernel_seconds(self) -> float:
-        """What the kernel computed of it."""
-        return self._seconds(_kernel_ticks)
-
-    def _seconds(self, ticks_of: Callable[[Usage], int]) -> float:
+    def spent(self) -> Spent:
+        """The same, with the kernel's part in it."""
         after = tree(self._root, read_usages())
-        return spent_ticks(self._root, self._before, after, ticks_of) / TICKS_PER_SECOND
+        return Spent(*(spent_ticks(self._root, self._before, after, of) / TICKS_PER_SECOND for of in _COUNTED))
 
 
 def parse(stat: str) -> Usage:

@@ -145,16 +145,16 @@ def _run(broker: Broker, main: str, arguments: list[str], *, size_bytes: int) ->
         run = subprocess.run(command, capture_output=True, text=True, timeout=TOOL_S_MAX, check=False)
     except subprocess.TimeoutExpired as late:
         raise Unmeasured(f"{main} did not end within {TOOL_S_MAX} s") from late
-    wall_s, after, memory = perf_counter() - begun, os.times(), broker.memory()
+    wall_s, after, memory, spent = perf_counter() - begun, os.times(), broker.memory(), meter.spent()
     if run.returncode != 0:
         raise Unmeasured(f"{main} failed: {(run.stdout + run.stderr)[-300:]}")
     client_cpu_s = after.children_user + after.children_system - before.children_user - before.children_system
     return run.stdout, Load(
         wall_s=wall_s,
-        broker_cpu_s=meter.seconds(),
+        broker_cpu_s=spent.seconds,
         client_cpu_s=client_cpu_s,
         gigabytes=size_bytes / 1e9,
         rss_mb=memory.rss_mb,
         hwm_mb=memory.hwm_mb,
-        broker_kernel_s=meter.kernel_seconds(),
+        broker_kernel_s=spent.kernel_seconds,
     )

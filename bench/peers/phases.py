@@ -127,17 +127,17 @@ def metered(broker: Broker, clients: Sequence[int], work: Callable[[], Done]) ->
     """Do the work, and see what broker and clients computed for it."""
     broker_cpu, client_cpu, threads = broker.meter(), [Meter(pid) for pid in clients], [Threads(pid) for pid in clients]
     done = work()
-    broker_cpu_s, broker_kernel_s = broker_cpu.seconds(), broker_cpu.kernel_seconds()
+    broker_spent = broker_cpu.spent()
     client_cpu_s = sum(meter.seconds() for meter in client_cpu)
     client_thread_s = max((each.busiest_s() for each in threads), default=0.0)
     memory = broker.memory()
     return done, Load(
         wall_s=done.wall_s,
-        broker_cpu_s=broker_cpu_s,
+        broker_cpu_s=broker_spent.seconds,
         client_cpu_s=client_cpu_s,
         gigabytes=done.size_bytes / 1e9,
         rss_mb=memory.rss_mb,
         hwm_mb=memory.hwm_mb,
         client_thread_s=client_thread_s,
-        broker_kernel_s=broker_kernel_s,
+        broker_kernel_s=broker_spent.kernel_seconds,
     )

@@ -58,3 +58,5 @@ def test_a_meter_sees_what_this_very_process_computes() -> None:
         pass
 
     assert meter.seconds() >= 0.08
+    spent = meter.spent()
+    assert 0 <= spent.kernel_seconds <= spent.seconds

@@ -136,12 +136,17 @@ def read(client: Client, topic: str, isolation: Isolation = "read_committed") ->
 
 def wait_for_markers(client: Client) -> None:
     """Until no end of a transaction is under way: Kafka answers it before its markers are written."""
+    ending = ["PrepareCommit", "PrepareAbort"]
+    look_until(lambda: not client.admin().list_transactions(states=ending), "the markers of a transaction were written")
+
+
+def look_until(is_so: Callable[[], bool], what: str) -> None:
     never = threading.Event()
     for _ in range(LOOKS_MAX):
-        if not client.admin().list_transactions(states=["PrepareCommit", "PrepareAbort"]):
+        if is_so():
             return
         never.wait(LOOK_AGAIN_SECONDS)
-    raise AssertionError("the markers of a transaction were never written")
+    raise AssertionError(f"it never came to this: {what}")
 
 
 def attempt(producer: Producer, topic: str, *values: bytes) -> None:
@@ -331,14 +336,13 @@ def test_a_producer_that_was_replaced_between_two_transactions_is_fenced_and_cha
 
 def wait_until(client: Client, name: str, state: str) -> None:
     """Until the transaction has ended so, and its markers are written."""
-    never = threading.Event()
-    for _ in range(LOOKS_MAX):
+
+    def has_ended() -> bool:
         found = client.admin().describe_transaction(name)
         assert found is not None
-        if found.state == state:
-            return
-        never.wait(LOOK_AGAIN_SECONDS)
-    raise AssertionError(f"the transaction never came to {state}")
+        return found.state == state
+
+    look_until(has_ended, f"the transaction is {state}")
 
 
 def overdue(real: Client, topic: str, name: str) -> Producer:

@@ -59,6 +59,11 @@ def receive(reader: FrameReader, stream: memoryview, shared: bytearray, count: i
     return count
 
 
+def receive_in_room(reader: FrameReader, data: bytes) -> None:
+    """All of it, where nothing else may be received into."""
+    assert receive(reader, memoryview(data), bytearray(), len(data)) == len(data)
+
+
 @pytest.mark.parametrize("room_bytes", [0, 8, 60_000, 130_000, 1 << 20])
 @pytest.mark.parametrize("seed", range(20))
 def test_however_a_stream_comes_its_frames_are_the_same(room_bytes: int, seed: int) -> None:
@@ -90,11 +95,7 @@ def test_the_rest_of_a_frame_is_received_where_its_beginning_is() -> None:
     reader = FrameReader(rooms=rooms)
     reader.feed(b"\0\0\0\x08abc")
     assert taken(reader) == []
-    room = reader.room()
-    assert room is not None
-    room[:7] = b"defgh\0\0"
-    reader.received(7)
-    reader.feed(b"")
+    receive_in_room(reader, b"defgh\0\0")
     assert taken(reader) == [b"abcdefgh"]
     assert (reader.bytes_kept, rooms.left) == (2, 0)
     reader.feed(b"")
@@ -109,11 +110,7 @@ def test_a_frame_that_is_too_large_for_a_room_gives_it_back_as_soon_as_that_is_k
     reader.feed(b"\0\0")
     assert taken(reader) == []
     assert rooms.left == 0
-    room = reader.room()
-    assert room is not None
-    room[:3] = b"\0\x61x"
-    reader.received(3)
-    reader.feed(b"")
+    receive_in_room(reader, b"\0\x61x")
     assert taken(reader) == []
     assert (rooms.left, reader.room(), reader.bytes_kept) == (1, None, 5)
     reader.feed(b"y" * 96)
@@ -145,11 +142,7 @@ def test_a_size_that_is_none_is_told_wherever_it_came() -> None:
     reader = FrameReader(rooms=CountedRooms(100))
     reader.feed(b"\xff")
     assert taken(reader) == []
-    room = reader.room()
-    assert room is not None
-    room[:3] = b"\xff\xff\xff"
-    reader.received(3)
-    reader.feed(b"")
+    receive_in_room(reader, b"\xff\xff\xff")
     with pytest.raises(ProtocolError, match="a frame of -1 bytes"):
         reader.next_frame()
     reader.release()

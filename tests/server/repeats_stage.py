@@ -99,7 +99,7 @@ class Line:
         buffer = self.session.get_buffer(-1)
         buffer[: len(data)] = data
         self.session.buffer_updated(len(data))
-        shared[:] = b"\xa5" * len(shared)
+        shared[: len(data)] = b"\xa5" * len(data)
 
     def take(self) -> bytes:
         """What has been answered since the last time."""
