@@ -13,7 +13,7 @@ from tests.cli.server_process import COMMAND, WAIT_S, ServerProcess, environment
 START_MS = 1_700_000_000_000
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def numbered(server: ServerProcess) -> str:
     """A topic of one partition with the values 0 to 9, a second apart. Nobody writes to it."""
     topic = "numbered"

@@ -13,9 +13,12 @@ from tests.clients.server_process import ServerProcess
 from tests.clients.transactions.conversation import Conversation, all_conversations, answers
 
 
-@pytest.fixture(autouse=True, scope="module")
+@pytest.fixture(autouse=True, scope="session")
 def _own_topics(ottla: ServerProcess) -> None:
-    """Both of the broker's own topics are there, whichever conversation comes first."""
+    """Both of the broker's own topics are there, whichever conversation comes first.
+
+    Made once for each server: tests that run side by side may leave this file and come back to it.
+    """
     with connect(ottla.address) as client:
         client.admin().create_topic("committed")
         client.admin().alter_group_offsets("committed by", {("committed", 0): 0})
