@@ -85,7 +85,7 @@ class Job:
             self._say(f"A broker is ready on {self._broker.address}.")
             with ottla.connect(self._broker.address) as client:
                 self._make_topics(client)
-            self._say(f"{self._settings.rate:,} orders per second are on their way. Spark starts; that takes a while.")
+            self._say("Spark starts; that takes a while.")
             return self._run_pipeline()
         except (BrokerFailed, GeneratorFailed, PipelineFailed, ottla.OttlaError) as error:
             self._say(f"FAILED: {error}")
@@ -111,24 +111,37 @@ class Job:
         pipeline = PipelineRun(file, bootstrap=self._broker.address)
         table = OrdersTable(self._directory / "tables" / "orders")
         watch = Watch(self._broker.address)
-        generator = GeneratorProcess(
-            self._broker.address,
-            rate=self._settings.rate,
-            speed=self._settings.speed,
-            log=self._directory / "generator.log",
-        )
         try:
             watch.start()
             self._began = monotonic()
             pipeline.start()
-            self._direct(generator, pipeline, table, watch)
+            self._await_spark(pipeline)
+            generator = GeneratorProcess(
+                self._broker.address,
+                rate=self._settings.rate,
+                speed=self._settings.speed,
+                log=self._directory / "generator.log",
+            )
+            self._say(
+                f"{self._seconds()} s  Spark is up, and {self._settings.rate:,} orders per second are on their way."
+            )
+            try:
+                self._direct(generator, pipeline, table, watch)
+            finally:
+                generator.kill()
             pipeline.stop()
         finally:
             watch.stop()
-            generator.kill()
             pipeline.kill()
         assert self._generated is not None
         return self._summary(self._generated, table)
+
+    def _await_spark(self, pipeline: PipelineRun) -> None:
+        """Orders that came before would all be in the first batch, and nothing would be seen for long."""
+        while not pipeline.is_up:
+            pipeline.check()
+            if self._interrupted.wait(TICK_SECONDS):
+                raise KeyboardInterrupt
 
     def _direct(self, generator: GeneratorProcess, pipeline: PipelineRun, table: OrdersTable, watch: Watch) -> None:
         """Until all that was sent is dealt with: stop the generator in time, kill the broker if asked to, show it."""

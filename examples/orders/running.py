@@ -37,6 +37,11 @@ class PipelineRun:
         self._thread = threading.Thread(target=self._run, name="pipeline", daemon=True)
 
     @property
+    def is_up(self) -> bool:
+        """Whether Spark has started."""
+        return self._runner is not None
+
+    @property
     def queries(self) -> frozenset[str]:
         """The queries of the pipeline; none as long as they are not known."""
         return frozenset(() if self._runner is None else self._runner.progress())

@@ -31,7 +31,7 @@ def _warm(partition: Partition) -> Partition:
 
 
 def _run(partition: Partition, batches: Sequence[bytes] = RUN) -> int | None:
-    return partition.append_run(batches, [check(data) for data in batches])
+    return partition.append_run([(data, check(data)) for data in batches])
 
 
 def test_a_run_is_visible_once_it_is_durable(stage: Stage) -> None:

@@ -12,35 +12,44 @@ from ottla.errors import ProtocolError
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.connection import ClientConnection, Request, ServerConnection
 from ottla.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from ottla.protocol.wire import COPIED_BYTES_MAX, Buffer
+from ottla.protocol.wire import COPIED_BYTES_MAX
 
 TAKES, LEAVES = "taken", "left"
 BAD_FRAME = struct.pack(">i", -1)
+SIZE_BYTES = 4
+NUMBER_AT, NUMBER_END = 4, 8
+"""Of a request's number, behind its API and version."""
 
 
 class Taker:
     """Takes the requests of one group, and answers them with their numbers; or does not answer, as often as told."""
 
     def __init__(self, *, refusals: int = 0) -> None:
-        self.taken = 0
+        self.position = self.taken = 0
+        self.is_through = False
         self.offered: list[int] = []
         self.is_copied = True
-        self._numbers: list[int] = []
         self._refusals = refusals
 
-    def take(self, body: Buffer) -> bool:
-        (number,) = struct.unpack_from(">i", body, 4)
-        self.offered.append(number)
-        self.is_copied = not isinstance(body, memoryview)
-        if TAKES.encode() not in bytes(body):
-            return False
-        self._numbers.append(number)
-        self.taken += 1
-        return True
-
-    def answer(self) -> bytes | None:
-        numbers, self._numbers, self.taken = self._numbers, [], 0
-        if self._refusals:
+    def answer(self, data: bytes | memoryview, start: int) -> bytes | None:
+        numbers: list[int] = []
+        self.is_copied = not isinstance(data, memoryview)
+        stream = bytes(data)
+        while True:
+            body_at = start + SIZE_BYTES
+            size = int.from_bytes(stream[start:body_at], signed=True)
+            self.is_through = body_at > len(stream) or body_at + size > len(stream)
+            if self.is_through or size < NUMBER_END:
+                break
+            body = stream[body_at : body_at + size]
+            (number,) = struct.unpack_from(">i", body, NUMBER_AT)
+            self.offered.append(number)
+            if TAKES.encode() not in body:
+                break
+            numbers.append(number)
+            start = body_at + size
+        self.position, self.taken = start, len(numbers)
+        if numbers and self._refusals:
             self._refusals -= 1
             return None
         return bytes(number % 256 for number in numbers)
@@ -102,15 +111,10 @@ def test_a_bad_frame_behind_what_could_not_be_answered_is_told_of_when_that_is_r
 
 
 def test_a_frame_that_is_no_request_closes_nothing_before_those_ahead_are_answered() -> None:
-    received = ServerConnection().receive(_frames([TAKES])[0] + struct.pack(">i3s", 3, b"abc"), _NumberlessTaker())
+    received = ServerConnection().receive(_frames([TAKES])[0] + struct.pack(">i3s", 3, b"abc"), Taker())
     assert next(received) == b"\0"
     with pytest.raises(ProtocolError):
         next(received)
-
-
-class _NumberlessTaker(Taker):
-    def take(self, body: Buffer) -> bool:
-        return len(body) > 8 and super().take(body)
 
 
 @pytest.mark.parametrize("refusals", [0, 1, 2])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, cast
 
@@ -114,8 +114,9 @@ class Line:
 class Door:
     """A broker, and connections to it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, request_bytes_max: int | None = None) -> None:
         self.stage = Stage()
+        self._request_bytes_max = request_bytes_max
         self.broker = CountingBroker(self.stage.broker)
         self._loop = asyncio.new_event_loop()
         self.listener = self._loop.run_until_complete(self._listen())
@@ -123,6 +124,8 @@ class Door:
 
     async def _listen(self) -> Listener:
         limits = Limits.of(self.stage.broker.services.catalog.broker_configs())
+        if self._request_bytes_max is not None:
+            limits = replace(limits, request_bytes_max=self._request_bytes_max)
         return Listener(cast(Broker, self.broker), self.stage.syncs, advertised=None, limits=limits)
 
     def settle(self) -> None:

@@ -67,7 +67,7 @@ class Producer:
             answers.append(response.message.responses[0].partition_responses[0])
         return answers
 
-    def read(self, count: int = 1, **how: int) -> int:
+    def read(self, count: int = 1, **how: int | bytes) -> int:
         """How many of so many alike requests, one in each pass, were read; all of them have been served."""
         before = self.door.broker.produced
         for _ in range(count):
@@ -90,6 +90,19 @@ def producer() -> Iterator[Producer]:
 def test_a_request_like_an_earlier_one_is_not_read(producer: Producer, version: int) -> None:
     producer.read(READ_FIRST, version=version)
     assert producer.read(10, version=version) == 0
+
+
+def test_one_that_is_larger_than_allowed_ends_the_connection_though_it_is_like_an_earlier_one() -> None:
+    door = Door(request_bytes_max=2_000)
+    door.stage.create(TOPIC, 1)
+    producer = Producer(door)
+    producer.read(READ_FIRST)
+    assert producer.read(data=batch(b"v" * 1_500)) == 0
+    assert producer.send(data=batch(b"v" * 2_000)) == []
+    assert producer.line.transport.is_closed
+    assert door.stage.partition(TOPIC).log.end_offset == READ_FIRST + 1
+    producer.line.end()
+    door.close()
 
 
 @pytest.mark.parametrize("version", [3, 4])

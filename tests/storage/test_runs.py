@@ -41,7 +41,7 @@ def _opened(**changes: object) -> Log:
 
 
 def _run(log: Log, batches: Sequence[bytes], *, leader_epoch: int = EPOCH) -> int | None:
-    return log.append_run(batches, [check(data) for data in batches], leader_epoch=leader_epoch)
+    return log.append_run([(data, check(data)) for data in batches], leader_epoch=leader_epoch)
 
 
 def _facts(log: Log) -> object:
@@ -97,7 +97,7 @@ def test_the_index_gets_an_entry_at_each_interval_inside_a_run() -> None:
     singly = _opened(index_interval_bytes=200)
     for n in range(20):
         singly.append(batch(b"%d" % n), leader_epoch=EPOCH)
-    assert len(log.segments[0].indexes.offsets) > 3
+    assert log.segments[0].indexes.offsets.count > 3
     assert _facts(log) == _facts(singly)
 
 
@@ -189,7 +189,7 @@ def test_a_run_that_does_not_fit_into_the_segment_rolls_where_single_batches_do(
 
 def test_a_run_that_could_fill_the_index_rolls_where_single_batches_do() -> None:
     log = _opened(index_interval_bytes=0, segment_index_bytes=48)
-    entries_left = 48 // 8 - len(log.segments[0].indexes.offsets)
+    entries_left = 48 // 8 - log.segments[0].indexes.offsets.count
     assert _is_left_alone(log, [batch()] * (entries_left + 1))
     assert _run(log, [batch()] * entries_left) == 3
     assert _is_left_alone(log, [batch()])

@@ -69,18 +69,20 @@ def append_plain(partition: Partition, batches: Sequence[Buffer], *, acks: int) 
     # A compacted topic's records are looked at one by one.
     if partition.config.log.compact or waits_for_disk(partition, acks):
         return None
-    headers = []
+    checked = []
     for records in batches:
-        header = check(records)
-        count, room = header.record_count, room_for_records(header, len(records))
-        if header.attributes & ~PLAIN_ATTRIBUTES or count < 1 or count * RECORD_BYTES_MIN > room:
+        header, size = check(records), len(records)
+        bytes_min = header.record_count * RECORD_BYTES_MIN
+        if header.attributes & ~PLAIN_ATTRIBUTES or bytes_min < 1:
             return None
-        headers.append(header)
-    offset = partition.append_run(batches, headers)
+        if bytes_min > size - HEADER_SIZE and bytes_min > room_for_records(header, size):
+            return None
+        checked.append((records, header))
+    offset = partition.append_run(checked)
     if offset is None:
         return None
     offsets = []
-    for header in headers:
+    for _, header in checked:
         offsets.append(offset)
         offset += header.record_count
     return offsets

@@ -39,11 +39,11 @@ from ottla.scheduler import Scheduler
 from ottla.storage.aborted_index import AbortedTransaction
 from ottla.storage.epochs import UNDEFINED_EPOCH, UNDEFINED_OFFSET, EpochStart
 from ottla.storage.log import Log
-from ottla.storage.runs import Appended
+from ottla.storage.runs import Appended, CheckedBatch
 from ottla.storage.segments import LogSlice
 from ottla.storage.sync import SyncJob
 
-UNWATCHED_SYNC_MS = 20
+UNWATCHED_SYNC_MS = 200
 """How long a sync may wait that nobody waits for: neither an acknowledgement nor a reader."""
 RETRY_MS = 1_000
 """How long after a full disk the next sync is tried."""
@@ -239,22 +239,24 @@ class Partition:
             self._note_appended(size)
         return Written(appended, append_time_ms)
 
-    def append_run(self, batches: Sequence[Buffer], headers: Sequence[BatchHeader]) -> int | None:
+    def append_run(self, batches: Sequence[CheckedBatch]) -> int | None:
         """As `append`, several plain batches with one write: the first one's offset; None if it must be one by one."""
         config = self.config
         if self._offline is not None or self.is_internal or self._is_stamping:
             return None
-        now_ms = self._clock.now_ms()
+        now_ms, total = self._clock.now_ms(), 0
         oldest_ms, newest_ms = now_ms - config.timestamp_before_max_ms, now_ms + config.timestamp_after_max_ms
-        for batch, header in zip(batches, headers, strict=True):
-            if len(batch) > config.max_message_bytes or not oldest_ms <= header.max_timestamp <= newest_ms:
+        for batch, header in batches:
+            size = len(batch)
+            if size > config.max_message_bytes or not oldest_ms <= header.max_timestamp <= newest_ms:
                 return None
+            total += size
         try:
-            first = self.log.append_run(batches, headers, leader_epoch=self.leader_epoch)
+            first = self.log.append_run(batches, leader_epoch=self.leader_epoch)
         except (StorageFault, LogClosed) as error:
             raise self._refusal(error) from error
         if first is not None:
-            self._note_appended(sum(map(len, batches)))
+            self._note_appended(total)
         return first
 
     def _refusal(self, error: StorageError) -> PartitionOffline:
@@ -271,7 +273,8 @@ class Partition:
         self._unsynced.add(self, size)
         if not self._is_durable:
             self._flush_by_policy()
-            self.watchers.wake()
+            if self.watchers:
+                self.watchers.wake()
         elif self.watchers or self._bytes > self._unsynced.bytes_max_per_partition:
             self.ask_sync()
         elif not self._sync_asked and not self._sync_timer_set:
@@ -322,10 +325,8 @@ class Partition:
 
     def _flush_by_policy(self) -> None:
         config = self.config
-        if (
-            self._bytes > self._unsynced.bytes_max_per_partition
-            or self.log.end_offset - self._flushed_at_offset >= config.flush_messages
-        ):
+        has_much = self._bytes > self._unsynced.bytes_max_per_partition
+        if has_much or self.log.end_offset - self._flushed_at_offset >= config.flush_messages:
             self.ask_sync()
         elif config.flush_ms < 2**62 and not self._flush_timer_set:
             self._flush_timer_set = True
@@ -361,18 +362,19 @@ class Partition:
             return
         self._job = job
         self._job_bytes, self._bytes = self._bytes, 0
-        self._unsynced.forget(self)
+        self._unsynced.begin(self, self._job_bytes)
         self._flushed_at_offset = job.end_offset
         self._syncs.submit(job, partial(self._end_sync, job))
 
     def _end_sync(self, job: SyncJob, fault: StorageFault | None) -> None:
         self._job = None
         if self._offline is not None:
-            self._unsynced.total -= self._job_bytes
+            self._unsynced.end(self._job_bytes)
             self._tell_idle()
             return
         if fault is not None:
             self._bytes += self._job_bytes
+            self._unsynced.fail(self._job_bytes)
             self.log.fail_sync(job, fault)
             if isinstance(fault, DiskFull):
                 # Asked for while this one was under way: the retry is to begin it, so it counts as not asked.
@@ -386,7 +388,7 @@ class Partition:
                 self._go_offline(fault)
             self._tell_idle()
             return
-        self._unsynced.total -= self._job_bytes
+        self._unsynced.end(self._job_bytes)
         self.log.complete_sync(job)
         self._durable.reached(self.log.synced_offset)
         if self.acks_all is AcksAll.DISK:
@@ -468,8 +470,7 @@ class Partition:
 
     def _leave(self, reason: Refusal) -> None:
         self._offline = reason
-        self._unsynced.total -= self._bytes
-        self._unsynced.forget(self)
+        self._unsynced.drop(self, self._bytes)
         self._bytes = 0
         self._durable.fail(reason)
         self.watchers.wake()

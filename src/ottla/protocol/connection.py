@@ -80,55 +80,40 @@ class Response(NamedTuple):
 class Shortcut(Protocol):
     """Answers requests without their being read."""
 
+    position: int
+    """Where the first request stands that was not taken."""
     taken: int
-    """How many it has taken and not answered."""
+    """How many were taken."""
+    is_through: bool
+    """Whether no other whole request follows those that were taken."""
 
-    def take(self, body: Buffer) -> bool:
-        """Whether it takes this one."""
+    def answer(self, data: bytes | memoryview, start: int) -> bytes | None:
+        """The whole answers to the requests that stand from `start` on, up to the first that it does not take.
+
+        Empty if that is the first of all. None, and nothing has happened, if those that it took have to be read.
+        """
         ...
 
-    def answer(self) -> bytes | None:
-        """The answers to all that it has taken, in order; None, and nothing has happened, if it cannot answer them."""
-        ...
 
-
-class ServerConnection:
+class ServerConnection(FrameReader):
     """The broker's side.
 
     Every request that `receive` gives is answered once, by `respond` or `respond_nothing`; both return what
     may be written now, which is nothing while an earlier request is unanswered. The number of requests in
     flight is bounded only by what is read: a server stops reading when `in_flight` is more than it wants.
+
+    Where to receive, and what is kept of an unfinished request: see `FrameReader`.
     """
 
-    __slots__ = ("_answered", "_frames", "_next_answer", "_next_request")
+    __slots__ = ("_answered", "_next_answer", "_next_request", "in_flight")
 
     def __init__(self, *, frame_bytes_max: int = FRAME_BYTES_MAX, rooms: Rooms = NO_ROOMS) -> None:
-        self._frames = FrameReader(frame_bytes_max=frame_bytes_max, rooms=rooms)
+        super().__init__(frame_bytes_max=frame_bytes_max, rooms=rooms)
         self._next_request = 0
         self._next_answer = 0
         self._answered: dict[int, list[Buffer]] = {}
-
-    @property
-    def in_flight(self) -> int:
+        self.in_flight = 0
         """Requests that came and whose responses have not been handed out."""
-        return self._next_request - self._next_answer
-
-    @property
-    def bytes_kept(self) -> int:
-        """Bytes of an unfinished request."""
-        return self._frames.bytes_kept
-
-    def room(self) -> memoryview | None:
-        """Where to receive the rest of an unfinished request; None: anywhere."""
-        return self._frames.room()
-
-    def received(self, count: int) -> None:
-        """So many bytes came into `room`: receive nothing else to go on with them."""
-        self._frames.received(count)
-
-    def forget(self) -> None:
-        """Let go of an unfinished request."""
-        self._frames.forget()
 
     @overload
     def receive(self, data: Buffer) -> Iterator[Request]: ...
@@ -139,59 +124,56 @@ class ServerConnection:
     def receive(self, data: Buffer, shortcut: Shortcut | None = None) -> Iterator[Request] | Iterator[Request | bytes]:
         """The requests that these bytes complete.
 
-        `shortcut` is offered each one first that comes while nothing is unanswered. What it takes it answers
-        together: those bytes are given in place of requests, and are to be sent as they are.
+        `shortcut` is offered those first that come while nothing is unanswered. What it takes it answers together:
+        those bytes are given in place of requests, and are to be sent as they are.
 
         Take them all before `data` is used for something else. Raises UnsupportedRequest, or ProtocolError for
         bytes that are no request; what came before is out by then. After UnsupportedRequest the bytes behind
         it are kept, and another call goes on with them.
         """
-        frames = self._frames
-        frames.feed(data)
+        self.feed(data)
+        if shortcut is None or self.in_flight:
+            return self._requests(shortcut)
+        answers = shortcut.answer(self._view, 0)
+        if not answers:
+            return self._requests(shortcut, to_read=1 if answers is not None else shortcut.taken)
+        self.position = shortcut.position
+        if not shortcut.is_through:
+            return self._requests(shortcut, answers)
+        # The usual case of a busy producer, without a generator.
+        self.release()
+        return iter((answers,))
+
+    def _requests(
+        self, shortcut: Shortcut | None, answers: bytes | None = None, *, to_read: int = 0
+    ) -> Iterator[Request | bytes]:
+        """What has been fed, behind `answers`; the first ones `to_read` are not offered to the shortcut."""
         try:
-            to_read = 0
+            if answers:
+                yield answers
             while True:
-                if shortcut is not None and not to_read and self._next_answer == self._next_request:
-                    start = frames.position
-                    is_last = self._offer(shortcut)
-                    if shortcut.taken:
-                        taken, answers = shortcut.taken, shortcut.answer()
-                        if answers is not None:
-                            yield answers
-                            if is_last:
-                                return
-                            # The next one may be like another that came earlier.
-                            continue
+                if shortcut is not None and not to_read and not self.in_flight:
+                    answers = shortcut.answer(self._view, self.position)
+                    if answers:
+                        self.position = shortcut.position
+                        yield answers
+                        # The next one may be like another that came earlier.
+                        continue
+                    if answers is None:
                         # Nothing has happened; they are read one by one.
-                        frames.go_back(start)
-                        to_read = taken
-                body = frames.next_frame()
+                        to_read = shortcut.taken
+                body = self.next_frame()
                 if body is None:
                     return
                 to_read = max(to_read - 1, 0)
                 yield self._request(body)
         finally:
-            frames.release()
-
-    def _offer(self, shortcut: Shortcut) -> bool:
-        """Hand over the requests that come next, up to the first that is not taken; whether no other has come."""
-        frames = self._frames
-        while True:
-            position = frames.position
-            try:
-                body = frames.next_frame()
-            except ProtocolError:
-                # It is found again when those before it have been answered.
-                return False
-            if body is None:
-                return True
-            if not shortcut.take(body):
-                frames.go_back(position)
-                return False
+            self.release()
 
     def _request(self, body: bytes | memoryview) -> Request:
         sequence = self._next_request
         self._next_request += 1
+        self.in_flight += 1
         header, start = read_request_header(body)
         try:
             if len(body) > ELEMENTS_MAX:
@@ -219,6 +201,7 @@ class ServerConnection:
         if request.sequence == self._next_answer and not self._answered:
             # In turn, with nobody behind it that has an answer already: the usual case.
             self._next_answer += 1
+            self.in_flight -= 1
             return body
         return self._answer(request.sequence, body)
 
@@ -247,6 +230,7 @@ class ServerConnection:
             buffers += answered.pop(due)
             due += 1
         self._next_answer = due
+        self.in_flight = self._next_request - due
         return buffers
 
 

@@ -49,50 +49,44 @@ class FrameReader:
     (`room`, `received`): only the beginning has been copied then.
     """
 
-    __slots__ = ("_frame_bytes_max", "_is_kept", "_room", "_room_filled", "_rooms", "_tail", "_view", "position")
+    __slots__ = ("_frame_bytes_max", "_room", "_rooms", "_tail", "_view", "bytes_kept", "position")
 
     def __init__(self, *, frame_bytes_max: int = FRAME_BYTES_MAX, rooms: Rooms = NO_ROOMS) -> None:
         self._frame_bytes_max = frame_bytes_max
         self._rooms = rooms
         self._room: memoryview | None = None
-        self._room_filled = 0
         self._tail = bytearray()
         self._view: bytes | memoryview = _NOTHING
         self.position = 0
         """Where the next frame begins in what was fed."""
-        self._is_kept = False
-
-    @property
-    def bytes_kept(self) -> int:
-        """Bytes of an unfinished frame that wait for the rest."""
-        return len(self._tail) or self._room_filled
+        self.bytes_kept = 0
+        """Bytes of an unfinished frame that wait for the rest: those in the room, or else all of the tail."""
 
     def room(self) -> memoryview | None:
         """Where to receive what follows the bytes that are kept; None: anywhere, to `feed` it."""
-        room, filled = self._room, self._room_filled
+        room, filled = self._room, self.bytes_kept
         return None if room is None or filled == len(room) else room[filled:]
 
     def received(self, count: int) -> None:
         """So many bytes came into `room`; feed nothing to go on with them."""
-        self._room_filled += count
+        self.bytes_kept += count
 
     def feed(self, data: Buffer) -> None:
         """Take in received bytes."""
         self.position = 0
-        self._is_kept = True
+        if not self.bytes_kept:
+            self._view = _readable(data)
+            return
         room = self._room
         if room is not None and not data:
-            self._view = _readable(room[: self._room_filled])
+            self._view = _readable(room[: self.bytes_kept])
             return
         if room is not None:
-            self._tail += room[: self._room_filled]
+            self._tail += room[: self.bytes_kept]
             self._leave_room()
-        if self._tail:
-            self._tail += data
-            self._view = memoryview(self._tail)
-        else:
-            self._is_kept = False
-            self._view = _readable(data)
+        self._tail += data
+        self.bytes_kept = len(self._tail)
+        self._view = memoryview(self._tail)
 
     def next_frame(self) -> bytes | memoryview | None:
         """What is inside the next frame, or None if it is not complete. Raises ProtocolError for a bad size."""
@@ -109,19 +103,14 @@ class FrameReader:
         self.position = end
         return view[start:end]
 
-    def go_back(self, position: int) -> None:
-        """Give the frames from there on once more."""
-        self.position = position
-
     def release(self) -> None:
         """Let go of the buffer that was fed, keeping a copy of what has not been taken as a frame."""
         view, self._view = self._view, _NOTHING
         position, self.position = self.position, 0
-        is_kept, self._is_kept = self._is_kept, False
         if position == len(view):
-            if is_kept:
+            if self.bytes_kept:
                 self.forget()
-        elif not position and is_kept and (self._room is None or self._fits(view)):
+        elif not position and self.bytes_kept and (self._room is None or self._fits(view)):
             # Nothing was cut off, so what is kept simply goes on growing; it can only while nobody looks at it.
             if type(view) is memoryview:
                 view.release()
@@ -130,6 +119,7 @@ class FrameReader:
 
     def forget(self) -> None:
         """Keep nothing."""
+        self.bytes_kept = 0
         if self._tail:
             self._tail = bytearray()
         self._leave_room()
@@ -137,11 +127,12 @@ class FrameReader:
     def _keep(self, rest: bytes | memoryview) -> None:
         """Copy the beginning of a frame, which may be part of what is kept already."""
         room = (self._room or self._rooms.take()) if self._fits(rest) else None
+        self.bytes_kept = len(rest)
         if room is None:
             self._tail = bytearray(rest)
             self._leave_room()
         else:
-            self._room, self._room_filled = room, len(rest)
+            self._room = room
             room[: len(rest)] = rest
             if self._tail:
                 self._tail = bytearray()
@@ -152,14 +143,16 @@ class FrameReader:
         return max(size, len(start)) <= self._rooms.room_bytes
 
     def _leave_room(self) -> None:
-        room, self._room, self._room_filled = self._room, None, 0
+        room, self._room = self._room, None
         if room is not None:
             self._rooms.give_back(room)
 
 
 def _readable(data: Buffer) -> bytes | memoryview:
     """A copy where that is cheaper to read, or else a view."""
-    return bytes(data) if len(data) <= COPIED_BYTES_MAX else memoryview(data)
+    if len(data) <= COPIED_BYTES_MAX:
+        return bytes(data)
+    return data if type(data) is memoryview else memoryview(data)
 
 
 def frame(header: bytes, body: Sequence[Buffer]) -> list[Buffer]:

@@ -59,7 +59,7 @@ class Listener:
         self.limits = limits
         self.receive_buffer = memoryview(bytearray(RECEIVE_BYTES))
         self.rooms = LentRooms()
-        self.now_ms = broker.services.clock.now_ms
+        self._now_ms = broker.services.clock.now_ms
         self._unsynced = broker.services.partitions.unsynced
         self._sessions: set[Session] = set()
         self._waiting: set[Session] = set()
@@ -101,26 +101,28 @@ class Listener:
         self._to_flush.discard(session)
         self._kept_total -= self._kept.pop(session, 0)
 
+    def note_kept(self, session: Session, kept_bytes: int) -> None:
+        """A connection holds so much of an unfinished request now."""
+        self._kept_total += kept_bytes - self._kept.pop(session, 0)
+        if kept_bytes:
+            self._kept[session] = kept_bytes
+
     def must_wait(self, session: Session, kept_bytes: int, *, last_bytes: int) -> bool:
         """Whether a connection has to wait for room that all share.
 
         One that holds nothing unfinished is read on: only those with half a request hold memory. While too much is
         not on the disk those wait who send much at once; the others only when even that does not help.
         """
-        before = self._kept.get(session, 0)
-        if kept_bytes != before:
-            self._kept_total += kept_bytes - before
-            if kept_bytes:
-                self._kept[session] = kept_bytes
-            else:
-                self._kept.pop(session, None)
+        unsynced, in_flight_bytes_max = self._unsynced, self.limits.in_flight_bytes_max
+        if unsynced.total <= unsynced.bytes_max and self._kept_total <= in_flight_bytes_max:
+            return False
         # The largest holder may always go on, or all would wait for each other; so may whoever holds nothing, or
         # a few requests that never end would stop everybody.
-        too_much = self._kept_total > self.limits.in_flight_bytes_max and 0 < kept_bytes < max(self._kept.values())
+        too_much = self._kept_total > in_flight_bytes_max and 0 < kept_bytes < max(self._kept.values())
         if not too_much:
-            if not self._unsynced.too_many:
+            if not unsynced.too_many:
                 return False
-            if max(last_bytes, kept_bytes) < BULK_BYTES_MIN and not self._unsynced.far_too_many:
+            if max(last_bytes, kept_bytes) < BULK_BYTES_MIN and not unsynced.far_too_many:
                 return False
         if not self._waiting:
             self._loop.call_later(LOOK_AGAIN_MS / 1000, self._look_again)
@@ -148,9 +150,9 @@ class Listener:
             return
         check_ms = min(IDLE_CHECK_MS, self.limits.idle_ms_max // 2 + 1)
         self._idle_timer = self._loop.call_later(check_ms / 1000, self._check_idle)
-        oldest = self.now_ms() - self.limits.idle_ms_max
+        now_ms = self._now_ms()
         for session in tuple(self._sessions):
-            if session.active_ms < oldest and not session.is_waited_for:
+            if session.is_silent(since_ms=now_ms - self.limits.idle_ms_max, now_ms=now_ms):
                 session.expire()
 
     # --- ending --------------------------------------------------------------------------------------

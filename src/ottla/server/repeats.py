@@ -16,6 +16,7 @@ from struct import Struct
 from ottla.broker.plain_produce import append_plain, is_plain
 from ottla.errors import Refusal
 from ottla.partitions.partition import Partition
+from ottla.protocol.frames import FRAME_BYTES_MAX
 from ottla.protocol.messages.produce import ProduceRequest, ProduceResponse
 from ottla.protocol.wire import Buffer
 from ottla.records.batch import HEADER_SIZE, NO_TIMESTAMP
@@ -26,14 +27,17 @@ FLEXIBLE_VERSION_MIN = 9
 
 _VERSION_AT, _ID_AT, _ID_END = 3, 4, 8
 """Where a request's version stands, and its number: behind its API."""
-_TAGS = b"\0\0\0"
-"""No tagged fields for the partition, the topic and the request."""
+_TAGS_BYTES = 3
+"""No tagged fields for the partition, the topic and the request: three zeros."""
+_TAGS_MASK = 0xFFFFFF
+_WORD_BYTES = 4
 _LENGTH_BYTES = 4
 _SIZE_BYTES = 4
 _OFFSETS = Struct(">qqq")
 _OFFSETS_BYTES = _OFFSETS.size
 _pack_offsets = _OFFSETS.pack
-_pack_size = Struct(">i").pack
+_pack_size, _read_size = Struct(">i").pack, Struct(">i").unpack_from
+_read_word = Struct(">I").unpack_from
 
 
 class _Shape:
@@ -58,69 +62,81 @@ class _Shape:
 class Repeats:
     """What one connection has sent before."""
 
-    __slots__ = ("_batches", "_end", "_ids", "_shape", "_shapes", "_size", "taken")
+    __slots__ = ("_end", "_frame_bytes_max", "_shapes", "_size", "is_through", "position", "taken")
 
-    def __init__(self) -> None:
+    def __init__(self, *, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+        self._frame_bytes_max = frame_bytes_max
         self._end = 0
         """Where the heads end: they all have one length."""
         self._size = b""
         """The size of the answers, as it stands before them: they all have one, too."""
         self._shapes: dict[bytes, _Shape] = {}
-        self._shape: _Shape | None = None
-        """That of the requests which have been taken."""
-        self._batches: list[Buffer] = []
-        self._ids: list[bytes] = []
+        self.position = 0
         self.taken = 0
+        self.is_through = False
 
-    def take(self, body: Buffer) -> bool:
-        """Take a request that is like an earlier one, and like those that have been taken already."""
-        at, shape = self._end, self._shape
-        if len(body) < at + HEADER_SIZE:
-            return False
-        head = body if type(body) is bytes else bytes(body[:at])
-        if shape is None or not head.startswith(shape.head, _ID_END):
-            shape = self._shapes.get(head[_ID_END:at])
-            if shape is None or self.taken:
-                return False
-            self._shape = shape
-        if not head.startswith(shape.start):
-            return False
-        # The length of the records: four bytes, or up to three of seven bits and one more than the length itself.
-        if shape.is_flexible:
-            size = body[at]
-            at += 1
-            if size >= 0x80:
-                size = size & 0x7F | body[at] << 7
+    def answer(self, data: bytes | memoryview, start: int) -> bytes | None:
+        """See `Shortcut`. Takes requests that are like an earlier one, and like each other."""
+        self.is_through = False
+        if not self._shapes:
+            return b""
+        shape: _Shape | None = None
+        batches: list[Buffer] = []
+        ids: list[bytes] = []
+        end, head_end = len(data), self._end
+        while True:
+            at = start + _SIZE_BYTES
+            if at > end:
+                self.is_through = True
+                break
+            (size,) = _read_size(data, start)
+            following = at + size
+            if not head_end + HEADER_SIZE <= size <= self._frame_bytes_max:
+                break
+            if following > end:
+                self.is_through = True
+                break
+            # With the length of the records, which stands behind it.
+            head = bytes(data[at : at + head_end + _LENGTH_BYTES])
+            if shape is None:
+                shape = self._shapes.get(head[_ID_END:head_end])
+            if shape is None or not head.startswith(shape.head, _ID_END) or not head.startswith(shape.start):
+                break
+            at += head_end
+            if shape.is_flexible:
+                # Up to three bytes of seven bits, and one more than the length itself.
+                length = head[head_end]
                 at += 1
-                if size >= 0x4000:
-                    size = size & 0x3FFF | body[at] << 14
+                if length >= 0x80:
+                    length = length & 0x7F | head[head_end + 1] << 7
                     at += 1
-            if at + size + 2 != len(body) or body[-3:] != _TAGS:
-                return False
-            self._batches.append(body[at:-3])
-        else:
-            at += _LENGTH_BYTES
-            if int.from_bytes(body[at - _LENGTH_BYTES : at]) != len(body) - at:
-                return False
-            self._batches.append(body[at:])
-        self._ids.append(head[_ID_AT:_ID_END])
-        self.taken += 1
-        return True
-
-    def answer(self) -> bytes | None:
-        """The whole answers to what was taken; None, and nothing has happened, if the requests must be read."""
-        shape, batches, ids = self._shape, self._batches, self._ids
-        assert shape is not None
-        self._batches, self._ids, self.taken = [], [], 0
-        partition = shape.partition
+                    if length >= 0x4000:
+                        length = length & 0x3FFF | head[head_end + 2] << 14
+                        at += 1
+                records_end = following - _TAGS_BYTES
+                if at + length - 1 != records_end or _read_word(data, following - _WORD_BYTES)[0] & _TAGS_MASK:
+                    break
+            else:
+                at += _LENGTH_BYTES
+                records_end = following
+                if at + int.from_bytes(head[head_end:]) != records_end:
+                    break
+            batches.append(data[at:records_end])
+            ids.append(head[_ID_AT:_ID_END])
+            start = following
+        if shape is None or not batches:
+            return b""
+        self.position, self.taken = start, len(batches)
         try:
-            offsets = append_plain(partition, batches, acks=shape.acks)
+            offsets = append_plain(shape.partition, batches, acks=shape.acks)
         except Refusal:
             # It is found again on the ordinary way, which knows how to say it.
             return None
-        if offsets is None:
-            return None
-        size, before, after, log_start_offset = self._size, shape.before, shape.after, partition.log.log_start_offset
+        return None if offsets is None else self._answers(shape, ids, offsets)
+
+    def _answers(self, shape: _Shape, ids: list[bytes], offsets: list[int]) -> bytes:
+        size, before, after = self._size, shape.before, shape.after
+        log_start_offset = shape.partition.log.log_start_offset
         parts: list[bytes] = []
         for number, offset in zip(ids, offsets, strict=True):
             parts += (size, number, before, _pack_offsets(offset, NO_TIMESTAMP, log_start_offset), after)
@@ -144,7 +160,7 @@ class Repeats:
             start = len(body) - len(records)
             end = start - _LENGTH_BYTES
         else:
-            start = len(body) - len(records) - len(_TAGS)
+            start = len(body) - len(records) - _TAGS_BYTES
             end = start - _varint_bytes(len(records) + 1)
             if not body[start - 1]:
                 # The length has more bytes than it needs, so the head ends before the place where it would be cut.
@@ -169,8 +185,6 @@ class Repeats:
         if end != self._end or size != self._size or len(self._shapes) >= SHAPES_MAX:
             self._shapes.clear()
             self._end, self._size = end, size
-        # It may stand for what this one replaces: another version, or a topic that was made anew.
-        self._shape = None
         head = opening[_ID_END:end]
         self._shapes[head] = _Shape(opening[:_ID_AT], head, partition, acks=request.acks, before=before, after=after)
 

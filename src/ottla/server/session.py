@@ -46,8 +46,10 @@ class Session(asyncio.BufferedProtocol):
     def __init__(self, listener: Listener) -> None:
         self._listener = listener
         self._broker = listener.broker
-        self._connection = ServerConnection(frame_bytes_max=listener.limits.request_bytes_max, rooms=listener.rooms)
-        self._repeats = Repeats()
+        self._receive_buffer = listener.receive_buffer
+        frame_bytes_max = listener.limits.request_bytes_max
+        self._connection = ServerConnection(frame_bytes_max=frame_bytes_max, rooms=listener.rooms)
+        self._repeats = Repeats(frame_bytes_max=frame_bytes_max)
         self._pending: set[Pending] = set()
         self._out: list[Part] = []
         self._received = 0
@@ -55,14 +57,16 @@ class Session(asyncio.BufferedProtocol):
         self._last_bytes = 0
         """What came last at once: much from a bulk producer, little from anybody else."""
         self._kept_bytes = 0
-        """Those of an unfinished request, as of when it was last looked whether to read on."""
+        """Those of an unfinished request, as the listener knows it."""
         self._is_in_room = False
         """Whether bytes are received behind those of an unfinished request."""
         self._is_reading = True
         self._is_stopping = False
         self._has_requests = False
         self._closing = False
-        self.active_ms = listener.now_ms()
+        self._was_active = True
+        """Since it was last looked for those who are silent."""
+        self._active_ms = 0
 
     # --- what the transport calls ----------------------------------------------------------------------
 
@@ -82,9 +86,13 @@ class Session(asyncio.BufferedProtocol):
             self.close(refusal)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        room = self._connection.room() if self._kept_bytes else None
-        self._is_in_room = room is not None
-        return self._listener.receive_buffer if room is None else room
+        if self._kept_bytes:
+            room = self._connection.room()
+            if room is not None:
+                self._is_in_room = True
+                return room
+        self._is_in_room = False
+        return self._receive_buffer
 
     def buffer_updated(self, nbytes: int) -> None:
         self._received += nbytes
@@ -95,7 +103,7 @@ class Session(asyncio.BufferedProtocol):
             self._connection.received(nbytes)
             self._go_on(b"")
         else:
-            self._go_on(self._listener.receive_buffer[:nbytes])
+            self._go_on(self._receive_buffer[:nbytes])
 
     def _go_on(self, data: Buffer) -> None:
         """Serve what these bytes complete, as far as the client takes its answers."""
@@ -139,7 +147,7 @@ class Session(asyncio.BufferedProtocol):
         self._balance()
 
     def resume_writing(self) -> None:
-        self.active_ms = self._listener.now_ms()
+        self._was_active = True
         self._outbox.resume()
         self._balance()
 
@@ -196,7 +204,7 @@ class Session(asyncio.BufferedProtocol):
         if self._out and not self._closing:
             out, self._out = self._out, []
             self._outbox.send(out)
-        self.active_ms = self._listener.now_ms()
+        self._was_active = True
 
     # --- limits --------------------------------------------------------------------------------------
 
@@ -204,22 +212,22 @@ class Session(asyncio.BufferedProtocol):
         """Read while there is room for what comes, and stop while there is not."""
         if self._closing:
             return
-        if self._has_requests and self._outbox.is_idle:
+        is_idle, connection, listener = self._outbox.is_idle, self._connection, self._listener
+        if self._has_requests and is_idle:
             self._has_requests = False
             self._go_on(b"")
             return
-        in_flight = self._connection.in_flight
+        kept_bytes, in_flight = connection.bytes_kept, connection.in_flight
+        if kept_bytes != self._kept_bytes:
+            self._kept_bytes = kept_bytes
+            listener.note_kept(self, kept_bytes)
         if not in_flight:
             self._settled = self._received
-        unanswered = self._received - self._settled
-        kept_bytes = self._kept_bytes = self._connection.bytes_kept
-        limits = self._listener.limits
         should_read = (
-            not self._is_stopping
-            and in_flight < IN_FLIGHT_MAX
-            and (not in_flight or unanswered < limits.in_flight_bytes_per_connection)
-            and self._outbox.is_idle
-            and not self._listener.must_wait(self, kept_bytes, last_bytes=self._last_bytes)
+            is_idle
+            and not self._is_stopping
+            and (not in_flight or self._takes_more(in_flight))
+            and not listener.must_wait(self, kept_bytes, last_bytes=self._last_bytes)
         )
         if should_read != self._is_reading:
             self._is_reading = should_read
@@ -228,9 +236,20 @@ class Session(asyncio.BufferedProtocol):
             else:
                 self._transport.pause_reading()
 
+    def _takes_more(self, in_flight: int) -> bool:
+        """Whether the limits of one connection allow for another request."""
+        unanswered = self._received - self._settled
+        return in_flight < IN_FLIGHT_MAX and unanswered < self._listener.limits.in_flight_bytes_per_connection
+
     def look_again(self) -> None:
         """What all connections share has room again."""
         self._balance()
+
+    def is_silent(self, *, since_ms: int, now_ms: int) -> bool:
+        """Whether nothing came or went since then, as far as those know who look now and then, and we owe nothing."""
+        if self._was_active:
+            self._was_active, self._active_ms = False, now_ms
+        return self._active_ms < since_ms and not self.is_waited_for
 
     @property
     def is_waited_for(self) -> bool:

@@ -40,7 +40,7 @@ from ottla.storage.recovery import EPOCHS_FILE, Recovery, RecoveryReport, note_f
 from ottla.storage.removal import ReleaseJob, RemovalJob, write_log_start
 from ottla.storage.retention import SegmentFacts
 from ottla.storage.rolling import look_again, roll_is_due
-from ottla.storage.runs import Appended, plan_run
+from ottla.storage.runs import Appended, CheckedBatch, plan_run
 from ottla.storage.segment import LOOK_FIRST, SNAPSHOT_SUFFIX, Place, Segment, file_name
 from ottla.storage.segments import Segments
 from ottla.storage.swap import SwapJob
@@ -169,24 +169,26 @@ class Log(ReadableLog):
             count += 1
         return count
 
-    def append_run(self, batches: Sequence[Buffer], headers: Sequence[BatchHeader], *, leader_epoch: int) -> int | None:
-        """Append several checked data batches with one write; returns the first one's offset.
+    def append_run(self, batches: Sequence[CheckedBatch], *, leader_epoch: int) -> int | None:
+        """Append several data batches with one write; returns the first one's offset.
 
         None, and nothing has changed, where they have to be looked at one by one. As `append` otherwise.
         """
         if self._closed:
             self._require_open()
-        if leader_epoch != self._epoch or self._segments.active.end_offset != self.end_offset:
+        active, first = self._segments.active, self.end_offset
+        if leader_epoch != self._epoch or active.end_offset != first:
             return None
-        active, segment_bytes = self._segments.active, self._config.segment_bytes
-        run = plan_run(batches, headers, active, self.producers, leader_epoch=leader_epoch, segment_bytes=segment_bytes)
+        segment_bytes = self._config.segment_bytes
+        run = plan_run(batches, active, self.producers, leader_epoch=leader_epoch, segment_bytes=segment_bytes)
         if run is None:
             return None
         self._put(active, run.parts, run.places)
-        first, self.end_offset = self.end_offset, active.end_offset
-        if headers[0].producer_id >= 0:
+        self.end_offset = active.end_offset
+        if batches[0][1].producer_id >= 0:
             # All of a run are of one producer, or of none.
-            run.replay(headers, self.producers)
+            for place, (_, header) in zip(run.places, batches, strict=True):
+                self.producers.replay_batch(header, base_offset=place[0])
         return first
 
     def _put(self, active: Segment, parts: Sequence[Buffer], places: Sequence[Place]) -> None:

@@ -18,19 +18,19 @@ _SWAP = sys.byteorder == "little"
 class OffsetIndex:
     """Entries in ascending order of offset and position."""
 
-    __slots__ = ("_offsets", "_positions")
+    __slots__ = ("_offsets", "_positions", "count")
 
     def __init__(self) -> None:
         self._offsets = array("I")
         self._positions = array("I")
-
-    def __len__(self) -> int:
-        return len(self._offsets)
+        self.count = 0
+        """How many entries there are."""
 
     def add(self, *, relative_offset: int, position: int) -> None:
         """Note that the batch at `position` ends with `relative_offset`."""
         self._offsets.append(relative_offset)
         self._positions.append(position)
+        self.count += 1
 
     def floor(self, relative_offset: int) -> int:
         """A position at or before the batch that holds the offset; 0 when no entry is that early."""
@@ -49,7 +49,7 @@ class OffsetIndex:
 
     def to_bytes(self) -> bytes:
         """The `.index` file."""
-        pairs = array("I", bytes(ENTRY_BYTES * len(self)))
+        pairs = array("I", bytes(ENTRY_BYTES * self.count))
         pairs[0::2] = self._offsets
         pairs[1::2] = self._positions
         if _SWAP:
@@ -65,4 +65,5 @@ class OffsetIndex:
         index = cls()
         index._offsets = pairs[0::2]
         index._positions = pairs[1::2]
+        index.count = len(index._offsets)
         return index

@@ -19,7 +19,7 @@ def roll_is_due(active: Segment, header: BatchHeader, config: LogConfig, *, last
     if (
         active.size + header.length + LOG_OVERHEAD > config.segment_bytes
         or last_offset - active.base_offset > OFFSET_DELTA_MAX
-        or len(active.indexes.offsets) * ENTRY_BYTES >= config.segment_index_bytes
+        or active.indexes.offsets.count * ENTRY_BYTES >= config.segment_index_bytes
     ):
         return True
     began_ms = active.rolling_timestamp_ms()
@@ -40,7 +40,7 @@ def _roll_after_ms(active: Segment, config: LogConfig, *, last_offset: int) -> i
     """Up to which timestamp batches need no closer look, as long as they fit; `LOOK_FIRST` when each does."""
     began_ms = active.rolling_timestamp_ms()
     offsets_left = OFFSET_DELTA_MAX - (last_offset - active.base_offset)
-    index_is_full = len(active.indexes.offsets) * ENTRY_BYTES >= config.segment_index_bytes
+    index_is_full = active.indexes.offsets.count * ENTRY_BYTES >= config.segment_index_bytes
     if began_ms is None or began_ms < 0 or offsets_left < _OFFSETS_NEAR_END or index_is_full:
         return LOOK_FIRST
     return began_ms + config.segment_ms - _jitter_ms(active, config)

@@ -28,22 +28,19 @@ JOINED_BYTES_MAX = 4 << 10
 """Batches up to this size, on average, are copied together; larger ones are written from where they are."""
 
 
+CheckedBatch = tuple[Buffer, BatchHeader]
+"""A data batch, and what `check` returned for it."""
+
+
 class Run(Value, frozen=True, gc=False):
     """The bytes to write, and where each batch stands."""
 
     parts: Sequence[Buffer]
     places: list[Place]
 
-    def replay(self, headers: Sequence[BatchHeader], producers: ProducerStates) -> None:
-        """It has been written: let its producers' state follow."""
-        for place, header in zip(self.places, headers, strict=True):
-            if header.producer_id >= 0:
-                producers.replay_batch(header, base_offset=place[0])
-
 
 def plan_run(
-    batches: Sequence[Buffer],
-    headers: Sequence[BatchHeader],
+    batches: Sequence[CheckedBatch],
     active: Segment,
     producers: ProducerStates,
     *,
@@ -52,13 +49,13 @@ def plan_run(
 ) -> Run | None:
     """The run of these batches at the end of a segment; None where they have to be looked at one by one.
 
-    Raises the Refusal of the first one's producer. The batches are checked data batches.
+    Raises the Refusal of the first one's producer.
     """
     start, position = active.end_offset, active.size
     places: list[Place] = []
     parts: list[Buffer] = []
     before: BatchHeader | None = None
-    for batch, header in zip(batches, headers, strict=True):
+    for batch, header in batches:
         length, delta, newest_ms = header.length, header.last_offset_delta, header.max_timestamp
         size = length + LOG_OVERHEAD
         if size != len(batch) or header.record_count != delta + 1 or newest_ms > active.roll_after_ms:
@@ -67,14 +64,13 @@ def plan_run(
         if has_producer and not _follows(header, before, producers):
             return None
         places.append((start, start + delta, newest_ms, size))
-        parts.append(prefix(start, length, leader_epoch))
-        parts.append(batch[PREFIX_SIZE:])
+        parts += (prefix(start, length, leader_epoch), batch[PREFIX_SIZE:])
         start += delta + 1
         position += size
         before = header
     if position > segment_bytes or start - active.base_offset > OFFSET_DELTA_MAX:
         return None
-    if len(active.indexes.offsets) + len(places) > active.index_entries_max:
+    if active.indexes.offsets.count + len(places) > active.index_entries_max:
         # The index could be full before the last of them, which then belongs into another segment.
         return None
     is_joined = position - active.size <= JOINED_BYTES_MAX * len(places)

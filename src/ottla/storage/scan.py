@@ -89,18 +89,18 @@ class SegmentIndexes:
 
     def enter(self, *, position: int, last_offset: int) -> None:
         """Index the batch at `position`, whose timestamp is known."""
-        self.offsets.add(relative_offset=last_offset - self.base_offset, position=position)
-        self._note_time()
         self.indexed_at = position
+        self.offsets.add(relative_offset=last_offset - self.base_offset, position=position)
+        if self.max_timestamp_ms > self.times.newest_ms:
+            self._note_time()
 
     def finish(self) -> None:
         """No batch follows: let the time index cover the last ones too."""
         self._note_time()
 
     def _note_time(self) -> None:
-        if self.max_timestamp_ms >= 0:
-            relative = self.max_timestamp_offset - self.base_offset
-            self.times.add(timestamp_ms=self.max_timestamp_ms, relative_offset=relative)
+        relative = self.max_timestamp_offset - self.base_offset
+        self.times.add(timestamp_ms=self.max_timestamp_ms, relative_offset=relative)
 
 
 def newest_ms(header: BatchHeader) -> int:

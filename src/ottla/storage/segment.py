@@ -205,7 +205,7 @@ class Segment:
                 self.max_timestamp_offset = indexes.max_timestamp_offset = last
             if position - indexes.indexed_at > indexes.interval_bytes:
                 indexes.enter(position=position, last_offset=last)
-                if len(indexes.offsets) >= self.index_entries_max:
+                if indexes.offsets.count >= self.index_entries_max:
                     self.roll_after_ms = LOOK_FIRST
             if self.first_timestamp_ms is None:
                 self.first_timestamp_ms = newest_ms

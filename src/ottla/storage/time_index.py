@@ -17,19 +17,22 @@ _SWAP = sys.byteorder == "little"
 class TimeIndex:
     """Entries in strictly ascending order of timestamp."""
 
-    __slots__ = ("_offsets", "_timestamps")
+    __slots__ = ("_offsets", "_timestamps", "newest_ms")
 
     def __init__(self) -> None:
         self._timestamps = array("q")
         self._offsets = array("I")
+        self.newest_ms = -1
+        """The last entry's timestamp."""
 
     def __len__(self) -> int:
         return len(self._timestamps)
 
     def add(self, *, timestamp_ms: int, relative_offset: int) -> None:
         """Note the greatest timestamp so far; one that is not greater than the last entry's is left out."""
-        if timestamp_ms < 0 or (self._timestamps and timestamp_ms <= self._timestamps[-1]):
+        if timestamp_ms <= self.newest_ms:
             return
+        self.newest_ms = timestamp_ms
         self._timestamps.append(timestamp_ms)
         self._offsets.append(relative_offset)
 
@@ -57,6 +60,8 @@ class TimeIndex:
         index = cls()
         index._timestamps = _big_endian(array("q", halves.tobytes()))
         index._offsets = _big_endian(words[2::3])
+        if index._timestamps:
+            index.newest_ms = index._timestamps[-1]
         return index
 
 
