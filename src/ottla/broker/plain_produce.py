@@ -71,11 +71,11 @@ def append_plain(partition: Partition, batches: Sequence[Buffer], *, acks: int) 
         return None
     checked = []
     for records in batches:
-        header, size = check(records), len(records)
-        bytes_min = header.record_count * RECORD_BYTES_MIN
-        if header.attributes & ~PLAIN_ATTRIBUTES or bytes_min < 1:
+        header = check(records)
+        count = header.record_count
+        if header.attributes & ~PLAIN_ATTRIBUTES or count < 1:
             return None
-        if bytes_min > size - HEADER_SIZE and bytes_min > room_for_records(header, size):
+        if count * RECORD_BYTES_MIN > room_for_records(header, len(records)):
             return None
         checked.append((records, header))
     offset = partition.append_run(checked)

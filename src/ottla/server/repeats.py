@@ -36,7 +36,8 @@ _SIZE_BYTES = 4
 _OFFSETS = Struct(">qqq")
 _OFFSETS_BYTES = _OFFSETS.size
 _pack_offsets = _OFFSETS.pack
-_pack_size, _read_size = Struct(">i").pack, Struct(">i").unpack_from
+_SIZE = Struct(">i")
+_pack_size, _read_size = _SIZE.pack, _SIZE.unpack_from
 _read_word = Struct(">I").unpack_from
 
 
