@@ -19,6 +19,8 @@ from bench.peers.rdkafka_produce import QUEUE_KB
 DUE = Struct("<q")
 FLUSH_S = 60.0
 LOOK_AGAIN_S = 0.0005
+REPORTED_COUNT = 256
+"""After how many records the reports of earlier ones are taken, where none is due at a time."""
 WAIT_S = 0.001
 
 
@@ -62,6 +64,9 @@ class Paced:
             for number in range(sent, due):
                 self._hand_over(schedule.due_ns(number))
             sent = max(sent, due)
+            # As librdkafka asks for: what waits here for its report fills the queue, and then all is reported at once,
+            # while records wait that are due.
+            self._producer.poll(0)
         return sent
 
     def _unbounded(self, start_ns: int, seconds: float) -> int:
@@ -69,6 +74,8 @@ class Paced:
         while (now_ns := perf_counter_ns()) < until_ns:
             self._hand_over(now_ns)
             sent += 1
+            if sent % REPORTED_COUNT == 0:
+                self._producer.poll(0)
         return sent
 
     def _hand_over(self, due_ns: int) -> None:
