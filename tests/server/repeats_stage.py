@@ -94,12 +94,15 @@ class Line:
         self.session.connection_made(self.transport)
 
     def send(self, data: bytes) -> None:
-        """Let these bytes arrive at once, then let others use the buffer."""
+        """Let these bytes arrive, as many at once as there is room for; then let others use the buffer."""
         shared = self._door.listener.receive_buffer
-        buffer = self.session.get_buffer(-1)
-        buffer[: len(data)] = data
-        self.session.buffer_updated(len(data))
-        shared[: len(data)] = b"\xa5" * len(data)
+        while data:
+            buffer = self.session.get_buffer(-1)
+            piece, data = data[: len(buffer)], data[len(buffer) :]
+            buffer[: len(piece)] = piece
+            self.session.buffer_updated(len(piece))
+            used = min(len(piece), len(shared))
+            shared[:used] = b"\xa5" * used
 
     def take(self) -> bytes:
         """What has been answered since the last time."""

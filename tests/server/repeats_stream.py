@@ -6,7 +6,7 @@ The bytes depend on the seed, and on the ids that the topics have by then; nothi
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
@@ -83,6 +83,8 @@ class Burst:
     producer: int
     codec: Codec
     is_bulky: bool
+    spread: int
+    """For how many partitions each request has a batch."""
 
 
 class Stream:
@@ -128,6 +130,7 @@ class Stream:
             chance.choice([-1, -1, 7, 8]),
             chance.choice([Codec.NONE] * 6 + list(Codec)),
             chance.random() < BULKY_SHARE,
+            chance.choice([1, 1, 1, 2, PARTITIONS]),
         )
         place = (burst.topic, burst.partition, burst.producer)
         if chance.random() < 0.6 and place in self._sequences:
@@ -141,6 +144,8 @@ class Stream:
     def _one(self, burst: Burst) -> bytes:
         chance = self._chance
         odd = chance.random()
+        if burst.spread > 1:
+            return self._spread(burst)
         if odd < 0.005:
             return self._produce(burst, self._unusual_batch(burst))
         if odd < 0.01:
@@ -148,6 +153,34 @@ class Stream:
         if odd < 0.015:
             return self._unusual_request(burst)
         return self._produce(burst, self._plain_batch(burst))
+
+    def _spread(self, burst: Burst) -> bytes:
+        """A request with batches for several partitions, in any order; sometimes not as it should be."""
+        chance = self._chance
+        chosen = chance.sample(range(PARTITIONS), burst.spread)
+        if chance.random() < 0.02:
+            chosen.append(chance.choice([chosen[0], 77]))
+        entries: list[tuple[int, bytes | None]] = []
+        for partition in chosen:
+            one = replace(burst, partition=partition)
+            records: bytes | None = self._plain_batch(one)
+            odd = chance.random()
+            if odd < 0.005:
+                records = self._unusual_batch(one)
+            elif odd < 0.01:
+                records = self._damaged(self._plain_batch(one))
+            elif odd < 0.012:
+                records = None
+            entries.append((partition, records))
+        body = self._body_of(burst, entries)
+        odd = chance.random()
+        if odd < 0.01:
+            return self._frame(body, chance.choice([b"stray", b"\0"]))
+        if odd < 0.02 and burst.version >= FLEXIBLE_VERSION_MIN:
+            # Tagged fields that no version knows: of the request, the topic, or the last partition.
+            cut = chance.randint(1, 3)
+            return self._frame(body[:-cut] + b"\1\5\2ab" + b"\0" * (cut - 1))
+        return self._frame(body)
 
     def _echo(self, burst: Burst) -> list[bytes]:
         """Stray bytes behind a request that look like the end of another: they are nobody's records."""
@@ -279,13 +312,17 @@ class Stream:
     def _body(
         self, burst: Burst, records: bytes | None, *, others: int = 0, transactional_id: str | None = None
     ) -> bytes:
+        entries = [(burst.partition, records), *[((burst.partition + 1) % PARTITIONS, records)] * others]
+        return self._body_of(burst, entries, transactional_id=transactional_id)
+
+    def _body_of(
+        self, burst: Burst, entries: Sequence[tuple[int, bytes | None]], *, transactional_id: str | None = None
+    ) -> bytes:
         is_by_id = burst.version >= TOPIC_ID_VERSION_MIN
-        data = [PartitionProduceData(burst.partition, records)]
-        data += [PartitionProduceData((burst.partition + 1) % PARTITIONS, records) for _ in range(others)]
         topic = TopicProduceData(
             name="" if is_by_id else burst.topic,
             topic_id=self._topic_id(burst.topic) if is_by_id else bytes(16),
-            partition_data=data,
+            partition_data=[PartitionProduceData(partition, records) for partition, records in entries],
         )
         request = ProduceRequest(transactional_id, burst.acks, 1_000, [topic])
         return self._head(ApiKey.PRODUCE, burst.version, burst.client_id) + encode_bytes(request, burst.version)

@@ -27,20 +27,21 @@ def room_for_records(header: BatchHeader, size: int) -> int:
     return DECOMPRESSED_BYTES_MAX if header.attributes & CODEC_MASK else size - HEADER_SIZE
 
 
-def plain_partition(request: ProduceRequest, partitions: HostedPartitions) -> Partition | None:
-    """The partition of a request that has one only, and that waits for no disk and no coordinator."""
-    topics = request.topic_data
-    if not request.acks or request.transactional_id is not None or len(topics) != 1:
+def plain_partitions(request: ProduceRequest, partitions: HostedPartitions) -> list[Partition] | None:
+    """Those of a request for one topic that waits for no disk and no coordinator, in its order."""
+    topics, acks = request.topic_data, request.acks
+    if not acks or request.transactional_id is not None or len(topics) != 1:
         return None
-    topic = topics[0]
-    if len(topic.partition_data) != 1:
-        return None
-    index = topic.partition_data[0].index
-    try:
-        found = partitions.by_name(topic.name, index) if topic.name else partitions.by_id(topic.topic_id, index)
-    except Refusal:
-        return None
-    return None if waits_for_disk(found, request.acks) else found
+    name, topic_id, found = topics[0].name, topics[0].topic_id, []
+    for data in topics[0].partition_data:
+        try:
+            partition = partitions.by_name(name, data.index) if name else partitions.by_id(topic_id, data.index)
+        except Refusal:
+            return None
+        if waits_for_disk(partition, acks):
+            return None
+        found.append(partition)
+    return found
 
 
 def waits_for_disk(partition: Partition, acks: int) -> bool:

@@ -43,7 +43,7 @@ from ottla.storage.runs import Appended, CheckedBatch
 from ottla.storage.segments import LogSlice
 from ottla.storage.sync import SyncJob
 
-UNWATCHED_SYNC_MS = 200
+UNWATCHED_SYNC_MS = 1_000
 """How long a sync may wait that nobody waits for: neither an acknowledgement nor a reader."""
 RETRY_MS = 1_000
 """How long after a full disk the next sync is tried."""
@@ -113,7 +113,8 @@ class Partition:
         self._bytes = 0
         """Appended since the last sync began."""
         self._flushed_at_offset = log.end_offset
-        self._offline: Refusal | None = None
+        self.offline: Refusal | None = None
+        """Why the partition cannot be used, when it cannot."""
         self._unreadable = ""
         self._full_at_offset = -1
 
@@ -145,11 +146,6 @@ class Partition:
         if self.log.synced_offset < self.log.end_offset:
             self.ask_sync()
         self.watchers.wake()
-
-    @property
-    def offline(self) -> Refusal | None:
-        """Why the partition cannot be used, when it cannot."""
-        return self._offline
 
     def watch(self, watcher: Watcher) -> None:
         """Tell a reader when there is more to see; what is not yet durable is hurried on."""
@@ -211,7 +207,7 @@ class Partition:
 
     def append(self, batch: Buffer, header: BatchHeader) -> Written:
         """Append one checked batch. Raises a Refusal, or PartitionOffline when the disk fails."""
-        if self._offline is not None:
+        if self.offline is not None:
             self.require_online()
         config = self.config
         size = len(batch)
@@ -242,7 +238,7 @@ class Partition:
     def append_run(self, batches: Sequence[CheckedBatch]) -> int | None:
         """As `append`, several plain batches with one write: the first one's offset; None if it must be one by one."""
         config = self.config
-        if self._offline is not None or self.is_internal or self._is_stamping:
+        if self.offline is not None or self.is_internal or self._is_stamping:
             return None
         now_ms, total = self._clock.now_ms(), 0
         oldest_ms, newest_ms = now_ms - config.timestamp_before_max_ms, now_ms + config.timestamp_after_max_ms
@@ -306,8 +302,8 @@ class Partition:
 
     def when_durable(self, end_offset: int, settled: Settled) -> None:
         """Call back once everything below `end_offset` survives a power loss."""
-        if self._offline is not None:
-            settled(self._offline)
+        if self.offline is not None:
+            settled(self.offline)
         elif self.log.synced_offset >= end_offset:
             settled(None)
         else:
@@ -334,23 +330,23 @@ class Partition:
 
     def _sync_by_time(self) -> None:
         self._sync_timer_set = False
-        if self._offline is None and self.log.synced_offset < self.log.end_offset:
+        if self.offline is None and self.log.synced_offset < self.log.end_offset:
             self.ask_sync()
 
     def _sync_again(self) -> None:
         """Whatever the failed sync had to do beside the records, as sealing segments, is to be done too."""
         self._sync_timer_set = False
-        if self._offline is None:
+        if self.offline is None:
             self.ask_sync()
 
     def _flush_by_time(self) -> None:
         self._flush_timer_set = False
-        if self._offline is None:
+        if self.offline is None:
             self.ask_sync()
 
     def _begin_sync(self) -> None:
         self._sync_asked = False
-        if self._offline is not None or self._job is not None:
+        if self.offline is not None or self._job is not None:
             return
         try:
             job = self.log.prepare_sync()
@@ -368,7 +364,7 @@ class Partition:
 
     def _end_sync(self, job: SyncJob, fault: StorageFault | None) -> None:
         self._job = None
-        if self._offline is not None:
+        if self.offline is not None:
             self._unsynced.end(self._job_bytes)
             self._tell_idle()
             return
@@ -429,13 +425,13 @@ class Partition:
 
     def settle(self) -> None:
         """Sync what there is, whatever the policy: the partition is about to be closed."""
-        if self._offline is None and self.log.synced_offset < self.log.end_offset:
+        if self.offline is None and self.log.synced_offset < self.log.end_offset:
             self.ask_sync()
 
     @property
     def is_settled(self) -> bool:
         """Whether all that can be is on the disk, no job touches the log's files and none is about to."""
-        if self.is_busy or self._offline is not None:
+        if self.is_busy or self.offline is not None:
             return not self.is_busy
         return not self._sync_asked and self.log.synced_offset == self.log.end_offset
 
@@ -461,7 +457,7 @@ class Partition:
     # --- failing and ending --------------------------------------------------------------------------
 
     def _go_offline(self, cause: StorageError) -> None:
-        if self._offline is None:
+        if self.offline is None:
             reason = PartitionOffline(f"{self.log.directory} is offline: {cause}")
             _logger.error("%s", reason)
             # Not every fault has reached the log by itself, and one that is offline must not be closed as if in order.
@@ -469,7 +465,7 @@ class Partition:
             self._leave(reason)
 
     def _leave(self, reason: Refusal) -> None:
-        self._offline = reason
+        self.offline = reason
         self._unsynced.drop(self, self._bytes)
         self._bytes = 0
         self._durable.fail(reason)
@@ -486,15 +482,15 @@ class Partition:
 
     def close(self) -> None:
         """Close the log in order; for any thread, once no sync is under way and nothing is appended any more."""
-        if self._offline is not None:
+        if self.offline is not None:
             return
         # First, so that a timer that fires meanwhile begins nothing.
-        self._offline = PartitionOffline(f"{self.log.directory}: the broker is closed")
+        self.offline = PartitionOffline(f"{self.log.directory}: the broker is closed")
         if self._job is not None:
             raise LogClosed(f"{self.log.directory}: a sync has not come to its end")
         self.log.close()
 
     def require_online(self) -> None:
         """Raise the reason when the partition cannot be used."""
-        if self._offline is not None:
-            raise self._offline
+        if self.offline is not None:
+            raise self.offline

@@ -2,10 +2,10 @@
 
 All that stands before the records is the same bytes again, so it is compared and not read. Those that come together are
 appended with one write, and what the partition says of each is put into a copy of the earlier answer. Only the plainest
-requests are remembered: one partition, no wait for the disk, batches that need no second look. Anything else, and every
-refusal, takes the ordinary way through the codec and the handler, and nothing has happened before it does: there is one
-set of rules, and this is a shorter way to them. Whatever comes to depend on more than a request's bytes (permissions,
-quotas) has to make connections forget.
+requests are remembered: one partition, no wait for the disk, batches that need no second look; those for several
+partitions are `spread`'s. Anything else, and every refusal, takes the ordinary way through codec and handler, and
+nothing has happened before it does: there is one set of rules, and this is a shorter way to them. Whatever comes to
+depend on more than a request's bytes (permissions, quotas) has to make connections forget.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from ottla.protocol.frames import FRAME_BYTES_MAX
 from ottla.protocol.messages.produce import ProduceRequest, ProduceResponse
 from ottla.protocol.wire import Buffer
 from ottla.records.batch import HEADER_SIZE, NO_TIMESTAMP
+from ottla.server.spread import Spread
 
 SHAPES_MAX = 128
 """How many different heads one connection is remembered by."""
@@ -63,7 +64,7 @@ class _Shape:
 class Repeats:
     """What one connection has sent before."""
 
-    __slots__ = ("_end", "_frame_bytes_max", "_shapes", "_size", "is_through", "position", "taken")
+    __slots__ = ("_end", "_frame_bytes_max", "_shapes", "_size", "_spread", "is_through", "position", "taken")
 
     def __init__(self, *, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
         self._frame_bytes_max = frame_bytes_max
@@ -72,6 +73,7 @@ class Repeats:
         self._size = b""
         """The size of the answers, as it stands before them: they all have one, too."""
         self._shapes: dict[bytes, _Shape] = {}
+        self._spread = Spread()
         self.position = 0
         self.taken = 0
         self.is_through = False
@@ -80,7 +82,7 @@ class Repeats:
         """See `Shortcut`. Takes requests that are like an earlier one, and like each other."""
         self.is_through = False
         if not self._shapes:
-            return b""
+            return self._spread_answers(data, start)
         shape: _Shape | None = None
         batches: list[Buffer] = []
         ids: list[bytes] = []
@@ -126,7 +128,7 @@ class Repeats:
             ids.append(head[_ID_AT:_ID_END])
             start = following
         if shape is None or not batches:
-            return b""
+            return b"" if self.is_through else self._spread_answers(data, start)
         self.position, self.taken = start, len(batches)
         try:
             offsets = append_plain(shape.partition, batches, acks=shape.acks)
@@ -134,6 +136,18 @@ class Repeats:
             # It is found again on the ordinary way, which knows how to say it.
             return None
         return None if offsets is None else self._answers(shape, ids, offsets)
+
+    def _spread_answers(self, data: bytes | memoryview, start: int) -> bytes:
+        """The answers to requests for several partitions, one after the other."""
+        answers: list[bytes] = []
+        while answer := self._spread.answer(data, start, frame_bytes_max=self._frame_bytes_max):
+            answers.append(answer)
+            start = self._spread.position
+        self.position, self.taken = start, len(answers)
+        left = len(data) - start - _SIZE_BYTES
+        # A size that is too large is to be read, and refused.
+        self.is_through = left < 0 or left < _read_size(data, start)[0] <= self._frame_bytes_max
+        return b"".join(answers)
 
     def _answers(self, shape: _Shape, ids: list[bytes], offsets: list[int]) -> bytes:
         size, before, after = self._size, shape.before, shape.after
@@ -147,11 +161,24 @@ class Repeats:
         self,
         body: Buffer,
         request: ProduceRequest,
+        partitions: Sequence[Partition],
+        response: ProduceResponse,
+        answer: Sequence[Buffer],
+    ) -> None:
+        """Remember a request for these partitions that was served the ordinary way, if it is of the plain kind."""
+        if len(partitions) > 1:
+            self._spread.learn(body, request, partitions)
+        else:
+            self._learn(body, request, partitions[0], response, answer)
+
+    def _learn(
+        self,
+        body: Buffer,
+        request: ProduceRequest,
         partition: Partition,
         response: ProduceResponse,
         answer: Sequence[Buffer],
     ) -> None:
-        """Remember a request that has been served the ordinary way, if it is of the plain kind."""
         records = request.topic_data[0].partition_data[0].records
         said = response.responses[0].partition_responses[0]
         if said.error_code or len(answer) != 1 or not is_plain(request, partition):

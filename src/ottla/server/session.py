@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, cast
 
 from ottla.broker.caller import Address, Caller
 from ottla.broker.pending import Pending
-from ottla.broker.plain_produce import plain_partition
+from ottla.broker.plain_produce import plain_partitions
 from ottla.errors import ProtocolError, RefusedUnanswered
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.connection import Request, ServerConnection
@@ -183,9 +183,9 @@ class Session(asyncio.BufferedProtocol):
     def _learn(self, request: Request, response: ProduceResponse, answer: Sequence[Buffer]) -> None:
         """Remember a request whose like may come again."""
         message = cast(ProduceRequest, request.message)
-        partition = plain_partition(message, self._broker.services.partitions)
-        if partition is not None:
-            self._repeats.learn(request.body, message, partition, response, answer)
+        partitions = plain_partitions(message, self._broker.services.partitions)
+        if partitions:
+            self._repeats.learn(request.body, message, partitions, response, answer)
 
     def _complete(self, request: Request, pending: Pending, response: Message) -> None:
         """An answer that came later; nobody is there to take it once the connection is lost."""

@@ -172,7 +172,8 @@ class OsFile:
                 total = len(parts[0])
                 written = os.write(self._descriptor, parts[0])
             else:
-                total = sum(map(len, parts))
+                # Two are the usual number, and adding them up is cheaper than to call for it.
+                total = len(parts[0]) + len(parts[1]) if len(parts) == 2 else sum(map(len, parts))
                 written = os.writev(self._descriptor, parts if len(parts) <= PARTS_MAX else parts[:PARTS_MAX])
             if written != total:
                 self._append_rest(parts, written=written)

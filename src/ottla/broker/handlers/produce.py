@@ -17,9 +17,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from uuid import UUID
 
+from ottla.broker.batches import append_batch, append_checked, checked, refused
 from ottla.broker.caller import Caller
 from ottla.broker.pending import Pending
-from ottla.broker.plain_produce import ACKS_ALL, PLAIN_ATTRIBUTES, room_for_records, waits_for_disk
+from ottla.broker.plain_produce import ACKS_ALL, waits_for_disk
 from ottla.broker.services import Services
 from ottla.broker.transactional_writes import TransactionalWrite
 from ottla.coordinators.transactions.markers import TopicPartition
@@ -29,15 +30,11 @@ from ottla.errors import (
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
     InvalidRecord,
-    InvalidTimestamp,
-    InvalidTopicName,
-    InvalidTransactionState,
     ProducerFenced,
     Refusal,
     RefusedUnanswered,
     TopicNotFound,
     TransactionAbortable,
-    UnsupportedCompression,
 )
 from ottla.metadata.internal_topics import is_internal
 from ottla.metadata.topics import NewTopic
@@ -50,17 +47,8 @@ from ottla.protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from ottla.records.batch import (
-    TRANSACTIONAL_BIT,
-    BatchHeader,
-    Buffer,
-    TimestampType,
-    check,
-)
-from ottla.records.compression import Codec
-from ottla.records.reader import RECORD_BYTES_MIN, spans, unpack
+from ottla.records.batch import TRANSACTIONAL_BIT, BatchHeader, Buffer
 
-ZSTD_VERSION_MIN = 7
 ABORTABLE_VERSION_MIN = 11
 IMPLICIT_VERSION_MIN = 12
 TOPIC_ID_VERSION_MIN = 13
@@ -88,14 +76,14 @@ def produce(
                     partition = partitions.by_id(topic_id, index)
                 else:
                     partition = partitions.by_name(name, index)
-                answer = _append(partition, index, data.records, version)
+                answer = append_batch(partition, index, data.records, version=version)
                 if waits_for_disk(partition, acks):
                     wait = wait or _Wait(services, request.timeout_ms)
                     wait.add(partition, answers, len(answers))
             except Refusal as error:
                 if type(error) is TopicNotFound:
                     _create(name, services)
-                answer = _refused(index, error)
+                answer = refused(index, error)
             answers.append(answer)
         topics.append(TopicProduceResponse(name, topic_id, answers))
     if acks == 0:
@@ -119,34 +107,6 @@ def _create(topic: str, services: Services) -> None:
     """Make a missing topic where that is allowed; the client hears that it is missing, and tries again."""
     if services.catalog.broker_configs().boolean("auto.create.topics.enable") and not is_internal(topic):
         services.catalog.create_topics([NewTopic(topic)], lambda outcomes: None)
-
-
-def _append(partition: Partition, index: int, records: Buffer | None, version: int) -> PartitionProduceResponse:
-    header = _checked(partition, records, version)
-    if header.attributes & TRANSACTIONAL_BIT:
-        raise InvalidTransactionState("a transactional batch in a request that names no transactional id")
-    assert records is not None
-    return _written(partition, index, records, header)
-
-
-def _check_unusual(partition: Partition, records: Buffer, header: BatchHeader, version: int) -> None:
-    """What needs a second look: anything but a plain batch for a plain topic."""
-    if partition.is_internal:
-        raise InvalidTopicName("Ottla keeps its own state in this topic; clients may read it, not write to it")
-    if header.is_control:
-        raise InvalidRecord("control batches are the broker's to write")
-    if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
-        raise InvalidTimestamp("a producer stamps records with CreateTime; LogAppendTime is the broker's to set")
-    if header.record_count < 1:
-        raise InvalidRecord("a batch without records")
-    if header.codec > Codec.ZSTD:
-        raise UnsupportedCompression(f"compression codec {header.codec} is not known")
-    if header.codec == Codec.ZSTD and version < ZSTD_VERSION_MIN:
-        raise UnsupportedCompression(f"zstd needs Produce {ZSTD_VERSION_MIN} or later, this is {version}")
-    if partition.config.log.compact:
-        for record in spans(header, unpack(header, records)):
-            if record.key is None:
-                raise InvalidRecord("a compacted topic takes no record without a key")
 
 
 class _TransactionalRequest:
@@ -174,7 +134,7 @@ class _TransactionalRequest:
                 except Refusal as error:
                     if type(error) is TopicNotFound:
                         _create(topic.name, self._services)
-                    answer = _refused(data.index, error, _code_of(error, self._version))
+                    answer = refused(data.index, error, _code_of(error, self._version))
                 answers.append(answer)
             topics.append(TopicProduceResponse(topic.name, topic.topic_id, answers))
         if not self._acks:
@@ -194,7 +154,7 @@ class _TransactionalRequest:
             partition = self._services.partitions.by_id(topic.topic_id, index)
         else:
             partition = self._services.partitions.by_name(topic.name, index)
-        header = _checked(partition, records, self._version)
+        header = checked(partition, records, self._version)
         assert records is not None
         place = len(answers)
         if header.attributes & TRANSACTIONAL_BIT:
@@ -207,7 +167,7 @@ class _TransactionalRequest:
                 self._late.append(self._late_write(topic, partition, header, records, answers, place, index=index))
                 return PartitionProduceResponse(index=index)
             self._writes.require_ongoing(self._transactional_id, partition, header)
-        answer = _written(partition, index, records, header)
+        answer = append_checked(partition, index, records, header)
         if waits_for_disk(partition, self._acks):
             self._wait.add(partition, answers, place)
         return answer
@@ -231,12 +191,12 @@ class _TransactionalRequest:
         number = self._wait.hold(answers, place) if self._acks else NOT_AWAITED
 
         def append(records: Buffer) -> None:
-            answers[place] = _written(partition, index, records, header)
+            answers[place] = append_checked(partition, index, records, header)
             if self._acks:
                 self._wait.release(number, partition if waits_for_disk(partition, self._acks) else None)
 
         def refuse(error: Refusal) -> None:
-            answers[place] = _refused(index, error, _code_of(error, self._version))
+            answers[place] = refused(index, error, _code_of(error, self._version))
             if self._acks:
                 self._wait.release(number)
 
@@ -257,27 +217,6 @@ class _TransactionalRequest:
             write.refuse(CoordinatorNotAvailable("the broker stops"))
 
 
-def _checked(partition: Partition, records: Buffer | None, version: int) -> BatchHeader:
-    """The header of a batch that may be appended, as far as its bytes tell."""
-    if not records:
-        raise InvalidRecord("a produce request without a record batch")
-    header = check(records)
-    room = room_for_records(header, len(records))
-    if header.record_count * RECORD_BYTES_MIN > room:
-        raise InvalidRecord(f"{header.record_count} records are said to be in {room} bytes")
-    is_unusual = header.attributes & ~(PLAIN_ATTRIBUTES | TRANSACTIONAL_BIT) or header.record_count < 1
-    if is_unusual or partition.config.log.compact or partition.is_internal:
-        _check_unusual(partition, records, header, version)
-    return header
-
-
-def _written(partition: Partition, index: int, records: Buffer, header: BatchHeader) -> PartitionProduceResponse:
-    written = partition.append(records, header)
-    return PartitionProduceResponse(
-        index, 0, written.appended.first_offset, written.append_time_ms, partition.log.log_start_offset
-    )
-
-
 def _code_of(error: Refusal, version: int) -> ErrorCode:
     """What a producer is told of its coordinator's refusals: errors that it knows what to do about."""
     if isinstance(error, ProducerFenced):
@@ -289,16 +228,6 @@ def _code_of(error: Refusal, version: int) -> ErrorCode:
     if isinstance(error, TransactionAbortable) and version < ABORTABLE_VERSION_MIN:
         return ErrorCode.INVALID_TXN_STATE
     return error.code
-
-
-def _refused(index: int, error: Refusal, code: ErrorCode | None = None) -> PartitionProduceResponse:
-    return PartitionProduceResponse(
-        index=index,
-        error_code=error.code if code is None else code,
-        base_offset=-1,
-        log_start_offset=-1,
-        error_message=str(error),
-    )
 
 
 def _refuse_all(request: ProduceRequest, code: ErrorCode) -> ProduceResponse:
@@ -370,7 +299,7 @@ class _Wait:
             return
         if error is not None:
             _, answers, place = self._waiting[number]
-            answers[place] = _refused(answers[place].index, error)
+            answers[place] = refused(answers[place].index, error)
         self._open.discard(number)
         if not self._open and self._pending is not None:
             self._services.deadlines.remove(self, self._bucket)

@@ -1,0 +1,199 @@
+"""Produce requests with batches for several partitions of one topic: what Kafka's own client sends.
+
+All that stands before the partitions is the same bytes again as in an earlier request of the connection, so it is
+compared and not read. Behind it stand a number and a batch for each partition, which are found by their lengths. Each
+batch is appended as the Produce handler appends it, and the answer is put together from the pieces of an earlier one. A
+request that is not of this kind is read, nothing of it having happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from struct import Struct
+
+from ottla.broker.batches import append_batch, refused
+from ottla.broker.plain_produce import waits_for_disk
+from ottla.errors import Refusal
+from ottla.partitions.partition import Partition
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.codec import encode_bytes
+from ottla.protocol.headers import read_request_header, response_header, response_header_version
+from ottla.protocol.messages.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+from ottla.protocol.wire import Buffer
+from ottla.records.batch import HEADER_SIZE
+
+TOPICS_MAX = 128
+"""How many different topics one connection is remembered by."""
+FLEXIBLE_VERSION_MIN = 9
+
+_VERSION_AT, _ID_AT, _ID_END = 3, 4, 8
+"""Where a request's version stands, and its number: behind its API."""
+_EMPTY_END = b"\1\0\0"
+"""How a request ends that has a topic without partitions: no partitions, and no tagged fields of either."""
+_END_BYTES = 2
+"""No tagged fields of the topic and of the request: two zeros."""
+_SIZE_BYTES = 4
+_pack_size, _read_size = Struct(">i").pack, Struct(">i").unpack_from
+_read_entry = Struct(">iBBB").unpack_from
+"""A partition's number, and up to three bytes of seven bits: one more than the length of its batch."""
+_ENTRY_BYTES_MIN = 4 + 1 + HEADER_SIZE + 1
+_pack_told = Struct(">ihqqq").pack
+"""A partition's number, no error, where its batch stands, when that was stamped, and where its log starts."""
+_MARK = 0x5A5A5A5A
+
+_Batch = tuple[int, Partition, Buffer]
+
+
+class _Topic:
+    """One head, the partitions that were served behind it, and the answer around what they are told."""
+
+    __slots__ = ("_before", "_behind", "_end", "acks", "name", "partitions", "start", "topic_id", "version")
+
+    def __init__(self, start: bytes, request: ProduceRequest) -> None:
+        topic = request.topic_data[0]
+        self.start = start
+        """The request's API and version."""
+        self.version = start[_VERSION_AT]
+        self.acks = request.acks
+        self.name = topic.name
+        self.topic_id = topic.topic_id
+        self.partitions: dict[int, Partition] = {}
+        # What an answer with two of them has around both is what any answer has.
+        marked = PartitionProduceResponse(_MARK, 0, _MARK, _MARK, _MARK)
+        before, self._behind, last = self._encode([marked, marked]).split(_pack_told(_MARK, 0, _MARK, _MARK, _MARK))
+        # Before the count, which is one byte here.
+        self._before = before[:-1]
+        self._end = last[len(self._behind) :]
+
+    def _encode(self, answers: Sequence[PartitionProduceResponse]) -> bytes:
+        """An answer without its size and number, as any is encoded."""
+        header = response_header(0, header_version=response_header_version(ApiKey.PRODUCE, self.version))
+        response = ProduceResponse([TopicProduceResponse(self.name, self.topic_id, answers)])
+        return header[_ID_END - _ID_AT :] + encode_bytes(response, self.version)
+
+    def answer(self, number: bytes, told: Sequence[PartitionProduceResponse]) -> bytes:
+        """The whole answer to the request of that number."""
+        behind, parts = self._behind, [number, self._before, _varint(len(told) + 1)]
+        for each in told:
+            if each.error_code:
+                body = number + self._encode(told)
+                return _pack_size(len(body)) + body
+            offsets = each.base_offset, each.log_append_time_ms, each.log_start_offset
+            parts += (_pack_told(each.index, 0, *offsets), behind)
+        parts.append(self._end)
+        body = b"".join(parts)
+        return _pack_size(len(body)) + body
+
+
+class Spread:
+    """What one connection has sent before for several partitions at once."""
+
+    __slots__ = ("_end", "_topics", "position")
+
+    def __init__(self) -> None:
+        self._end = 0
+        """Where the heads end: they all have one length."""
+        self._topics: dict[bytes, _Topic] = {}
+        self.position = 0
+        """Behind the request that was taken."""
+
+    def answer(self, data: bytes | memoryview, start: int, *, frame_bytes_max: int) -> bytes:
+        """The answer to the request that stands at `start`; empty if it is not whole, or is to be read."""
+        end, at = self._end, start + _SIZE_BYTES
+        if not end or at > len(data):
+            return b""
+        (size,) = _read_size(data, start)
+        following = at + size
+        if not end < size <= frame_bytes_max or following > len(data):
+            return b""
+        head = bytes(data[at : at + end])
+        topic = self._topics.get(head[_ID_END:])
+        if topic is None or not head.startswith(topic.start):
+            return b""
+        batches = _batches(data, at + end, following, topic)
+        if not batches:
+            return b""
+        version, told = topic.version, []
+        for index, partition, records in batches:
+            try:
+                said = append_batch(partition, index, records, version=version)
+            except Refusal as error:
+                said = refused(index, error)
+            told.append(said)
+        self.position = following
+        return topic.answer(head[_ID_AT:_ID_END], told)
+
+    def learn(self, body: Buffer, request: ProduceRequest, partitions: Sequence[Partition]) -> None:
+        """Remember a request for these partitions, which has been served the ordinary way."""
+        start = bytes(body[:_ID_AT])
+        version = start[_VERSION_AT]
+        if version < FLEXIBLE_VERSION_MIN:
+            return
+        asked = request.topic_data[0]
+        _, header_end = read_request_header(body)
+        empty = ProduceRequest(
+            acks=request.acks,
+            timeout_ms=request.timeout_ms,
+            topic_data=[TopicProduceData(asked.name, asked.topic_id)],
+        )
+        written = encode_bytes(empty, version).removesuffix(_EMPTY_END)
+        end = header_end + len(written)
+        if bytes(body[header_end:end]) != written:
+            # The same can be said in other bytes, too.
+            return
+        head = bytes(body[_ID_END:end])
+        topic = self._topics.get(head)
+        if topic is None or topic.start != start:
+            if end != self._end or len(self._topics) >= TOPICS_MAX:
+                self._topics.clear()
+                self._end = end
+            topic = self._topics[head] = _Topic(start, request)
+        for data, partition in zip(asked.partition_data, partitions, strict=True):
+            topic.partitions[data.index] = partition
+
+
+def _batches(data: bytes | memoryview, at: int, end: int, topic: _Topic) -> list[_Batch]:
+    """The batches that stand there, up to the end of the request; none unless all of it is as it should be."""
+    partitions, acks = topic.partitions, topic.acks
+    if at + 1 + _ENTRY_BYTES_MIN + _END_BYTES > end:
+        return []
+    count = data[at]
+    at += 1
+    if count >= 0x80:
+        count = count & 0x7F | data[at] << 7
+        at += 1
+        if count >= 0x4000:
+            return []
+    found: list[_Batch] = []
+    for _ in range(count - 1):
+        if at + _ENTRY_BYTES_MIN > end:
+            return []
+        index, length, second, third = _read_entry(data, at)
+        partition = partitions.get(index)
+        if partition is None or partition.offline is not None or waits_for_disk(partition, acks):
+            return []
+        at += 5
+        if length >= 0x80:
+            length = length & 0x7F | second << 7
+            at += 1
+            if length >= 0x4000:
+                if third >= 0x80:
+                    return []
+                length = length & 0x3FFF | third << 14
+                at += 1
+        records_end = at + length - 1
+        if length <= HEADER_SIZE or records_end >= end or data[records_end]:
+            return []
+        found.append((index, partition, data[at:records_end]))
+        at = records_end + 1
+    return found if at + _END_BYTES == end and not data[at] and not data[at + 1] else []
+
+
+def _varint(value: int) -> bytes:
+    return bytes((value,)) if value < 0x80 else bytes((value & 0x7F | 0x80, value >> 7))

@@ -1,0 +1,234 @@
+"""Requests for several partitions at once: which are answered without being read, and what they are told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from ottla.error_codes import ErrorCode
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.connection import ClientConnection
+from ottla.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from ottla.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from ottla.protocol.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from ottla.server.spread import TOPICS_MAX
+from tests.server.repeats_stage import Door, Line
+from tests.server.repeats_stream import TOPIC_RESOURCE
+from tests.storage.workbench import batch
+
+TOPIC = "orders"
+PARTITIONS = 200
+"""So many that their count takes two bytes."""
+
+
+class Producer:
+    """A client that sends batches for several partitions in each request."""
+
+    def __init__(self, door: Door) -> None:
+        self.door = door
+        self.line = Line(door)
+        self._client = ClientConnection("producer")
+
+    def send(
+        self,
+        partitions: Sequence[int],
+        *,
+        version: int = 13,
+        topic: str = TOPIC,
+        data: bytes | None = None,
+        damaged: Sequence[int] = (),
+        acks: int = 1,
+    ) -> list[PartitionProduceResponse]:
+        """Send one request, and return what each partition was told."""
+        return self.send_all([partitions], version=version, topic=topic, data=data, damaged=damaged, acks=acks)[0]
+
+    def send_all(
+        self,
+        requests: Sequence[Sequence[int]],
+        *,
+        version: int = 13,
+        topic: str = TOPIC,
+        data: bytes | None = None,
+        damaged: Sequence[int] = (),
+        acks: int = 1,
+    ) -> list[list[PartitionProduceResponse]]:
+        """The same for requests that come together."""
+        records = batch(b"v") if data is None else data
+        spoilt = records[:-1] + bytes((records[-1] ^ 1,))
+        known = self.door.stage.broker.services.catalog.image.topics.get(topic)
+        is_by_id = version >= 13
+        stream = b""
+        for partitions in requests:
+            entries = [PartitionProduceData(each, spoilt if each in damaged else records) for each in partitions]
+            asked = TopicProduceData(
+                name="" if is_by_id else topic,
+                topic_id=known.topic_id.bytes if is_by_id and known is not None else bytes(16),
+                partition_data=entries,
+            )
+            request = ProduceRequest(acks=acks, timeout_ms=1_000, topic_data=[asked])
+            stream += b"".join(self._client.send(ApiKey.PRODUCE, version, request)[1])
+        self.line.send(stream)
+        self.door.settle()
+        answers = []
+        for response in self._client.receive(self.line.take()):
+            assert isinstance(response.message, ProduceResponse)
+            answers.append(list(response.message.responses[0].partition_responses))
+        return answers
+
+    @property
+    def read(self) -> int:
+        """How many requests were read so far."""
+        return self.door.broker.produced
+
+
+@pytest.fixture
+def producer() -> Iterator[Producer]:
+    door = Door()
+    door.stage.create(TOPIC, PARTITIONS)
+    made = Producer(door)
+    yield made
+    made.line.end()
+    door.close()
+
+
+def _places(answers: Sequence[PartitionProduceResponse]) -> list[tuple[int, int]]:
+    assert {answer.error_code for answer in answers} == {ErrorCode.NONE}
+    return [(answer.index, answer.base_offset) for answer in answers]
+
+
+@pytest.mark.parametrize("version", range(9, 14))
+def test_a_request_for_partitions_that_were_served_before_is_not_read(producer: Producer, version: int) -> None:
+    producer.send((0, 1, 2), version=version)
+    assert producer.read == 1
+    assert _places(producer.send((2, 0, 1), version=version)) == [(2, 1), (0, 1), (1, 1)]
+    assert _places(producer.send((1, 2), version=version)) == [(1, 2), (2, 2)]
+    assert producer.read == 1
+
+
+def test_so_is_one_for_a_single_partition_of_them(producer: Producer) -> None:
+    producer.send((0, 1))
+    assert _places(producer.send((1,))) == [(1, 1)]
+    assert producer.read == 1
+
+
+@pytest.mark.parametrize("version", range(5, 9))
+def test_versions_before_the_flexible_ones_are_read(producer: Producer, version: int) -> None:
+    for _ in range(3):
+        producer.send((0, 1), version=version)
+    assert producer.read == 3
+
+
+def test_those_that_come_together_are_answered_in_order(producer: Producer) -> None:
+    producer.send((0, 1, 2))
+    answers = producer.send_all([(0, 1), (1, 2), (2, 1, 0)])
+    assert [_places(each) for each in answers] == [[(0, 1), (1, 1)], [(1, 2), (2, 1)], [(2, 2), (1, 3), (0, 2)]]
+    assert producer.read == 1
+
+
+def test_a_count_of_two_bytes_is_understood(producer: Producer) -> None:
+    everybody = range(PARTITIONS)
+    producer.send(everybody)
+    assert _places(producer.send(everybody)) == [(each, 1) for each in everybody]
+    assert producer.read == 1
+
+
+def test_large_batches_are_taken_too(producer: Producer) -> None:
+    large = batch(bytes(20_000))
+    producer.send((0, 1), data=large)
+    assert _places(producer.send((1, 0), data=large)) == [(1, 1), (0, 1)]
+    assert producer.read == 1
+
+
+def test_a_partition_that_is_new_to_the_connection_is_read_once(producer: Producer) -> None:
+    producer.send((0, 1))
+    producer.send((0, 5))
+    assert producer.read == 2
+    producer.send((5, 1))
+    assert producer.read == 2
+
+
+def test_a_partition_that_does_not_exist_is_refused_by_itself(producer: Producer) -> None:
+    producer.send((0, 1))
+    known, unknown = producer.send((0, PARTITIONS))
+    assert (known.error_code, known.base_offset) == (ErrorCode.NONE, 1)
+    assert unknown.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_damaged_batch_is_refused_in_the_words_that_it_always_is(producer: Producer) -> None:
+    ordinary = producer.send((0, 1, 2), damaged=(1,))
+    assert producer.read == 1
+    short = producer.send((0, 1, 2), damaged=(1,))
+    assert producer.read == 1
+    assert [answer.error_code for answer in short] == [ErrorCode.NONE, ErrorCode.CORRUPT_MESSAGE, ErrorCode.NONE]
+    assert short[1] == ordinary[1]
+    assert _places(producer.send((0, 1, 2))) == [(0, 2), (1, 0), (2, 2)]
+
+
+def test_the_same_partition_twice_gets_two_places(producer: Producer) -> None:
+    producer.send((0, 1))
+    assert _places(producer.send((0, 0, 1))) == [(0, 1), (0, 2), (1, 1)]
+    assert producer.read == 1
+
+
+def test_a_full_disk_refuses_what_has_no_room(producer: Producer) -> None:
+    producer.send((0, 1))
+    producer.send((0, 1))
+    disk, data = producer.door.stage.disk, batch(b"v")
+    disk.capacity_bytes = disk.used_bytes() + len(data)
+    first, second = producer.send((0, 1), data=data)
+    assert (first.error_code, second.error_code) == (ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR)
+    disk.heal()
+    assert _places(producer.send((0, 1), data=data)) == [(0, 3), (1, 2)]
+
+
+@pytest.mark.parametrize("acks", [0, -1])
+def test_other_acknowledgements_are_read(producer: Producer, acks: int) -> None:
+    for _ in range(5):
+        producer.send_all([(0, 1)], acks=acks)
+    assert producer.read == 5
+
+
+def test_records_that_wait_for_the_disk_after_a_change_of_settings_do_so(producer: Producer) -> None:
+    producer.send((0, 1))
+    change = AlterConfigsResource(TOPIC_RESOURCE, TOPIC, [AlterableConfig("flush.messages", 0, "1")])
+    producer.door.stage.call(IncrementalAlterConfigsRequest([change]))
+    producer.send((0, 1))
+    assert producer.read == 2
+
+
+def test_a_topic_that_was_made_anew_is_learned_anew(producer: Producer) -> None:
+    producer.send((0, 1), version=12)
+    stage = producer.door.stage
+    stage.call(DeleteTopicsRequest([DeleteTopicState(TOPIC)]))
+    stage.scheduler.run()
+    stage.create(TOPIC, 2)
+    assert _places(producer.send((0, 1), version=12)) == [(0, 0), (1, 0)]
+    assert producer.read == 2
+    assert _places(producer.send((1, 0), version=12)) == [(1, 1), (0, 1)]
+    assert producer.read == 2
+
+
+def test_a_connection_remembers_a_limited_number_of_topics() -> None:
+    door = Door()
+    producer = Producer(door)
+    for number in range(TOPICS_MAX + 1):
+        name = f"topic-{number:03}"
+        door.stage.create(name, 2)
+        producer.send((0, 1), topic=name)
+    assert len(producer.line.session._repeats._spread._topics) <= TOPICS_MAX
+    read = producer.read
+    producer.send((0, 1), topic=f"topic-{TOPICS_MAX:03}")
+    assert producer.read == read
+    producer.line.end()
+    door.close()
