@@ -98,6 +98,8 @@ class Stream:
         self._client_id: str | None = "client-a"
         self._sequences: dict[tuple[str, int, int], tuple[int, int]] = {}
         self._number = 0
+        self.is_spreading = True
+        """Whether requests may have batches for several partitions."""
         self.produced = 0
         """How many Produce requests it has given that a broker can read."""
 
@@ -144,7 +146,7 @@ class Stream:
     def _one(self, burst: Burst) -> bytes:
         chance = self._chance
         odd = chance.random()
-        if burst.spread > 1:
+        if burst.spread > 1 and self.is_spreading:
             return self._spread(burst)
         if odd < 0.005:
             return self._produce(burst, self._unusual_batch(burst))

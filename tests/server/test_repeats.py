@@ -64,6 +64,9 @@ class Pair:
                 door.stage.scheduler.advance(by_ms)
         elif odd < 0.4:
             room_bytes = chance.choice([100, 600, 3_000])
+            # Requests for several partitions that come together are not written in the order of those that come alone,
+            # so others may find no room.
+            self.stream.is_spreading = False
             for door in self._doors:
                 disk = door.stage.disk
                 disk.capacity_bytes = disk.used_bytes() + room_bytes
@@ -74,6 +77,7 @@ class Pair:
                 for door in self._doors:
                     door.send_each([frame])
         if odd >= 0.4 or odd < 0.1:
+            self.stream.is_spreading = True
             for door in self._doors:
                 door.stage.disk.heal()
 

@@ -138,16 +138,15 @@ class Repeats:
         return None if offsets is None else self._answers(shape, ids, offsets)
 
     def _spread_answers(self, data: bytes | memoryview, start: int) -> bytes:
-        """The answers to requests for several partitions, one after the other."""
-        answers: list[bytes] = []
-        while answer := self._spread.answer(data, start, frame_bytes_max=self._frame_bytes_max):
-            answers.append(answer)
-            start = self._spread.position
-        self.position, self.taken = start, len(answers)
+        """The answers to requests for several partitions."""
+        spread = self._spread
+        answers = spread.answers(data, start, frame_bytes_max=self._frame_bytes_max)
+        start, self.taken = spread.position, spread.taken
+        self.position = start
         left = len(data) - start - _SIZE_BYTES
         # A size that is too large is to be read, and refused.
         self.is_through = left < 0 or left < _read_size(data, start)[0] <= self._frame_bytes_max
-        return b"".join(answers)
+        return answers
 
     def _answers(self, shape: _Shape, ids: list[bytes], offsets: list[int]) -> bytes:
         size, before, after = self._size, shape.before, shape.after

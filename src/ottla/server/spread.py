@@ -1,9 +1,10 @@
 """Produce requests with batches for several partitions of one topic: what Kafka's own client sends.
 
 All that stands before the partitions is the same bytes again as in an earlier request of the connection, so it is
-compared and not read. Behind it stand a number and a batch for each partition, which are found by their lengths. Each
-batch is appended as the Produce handler appends it, and the answer is put together from the pieces of an earlier one. A
-request that is not of this kind is read, nothing of it having happened.
+compared and not read. Behind it stand a number and a batch for each partition, which are found by their lengths. What
+came together for a partition is appended with one write, if it is plain, and else as the Produce handler appends it.
+The answers are put together from the pieces of an earlier one. A request that is not of this kind is read, nothing of it
+having happened.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Sequence
 from struct import Struct
 
 from ottla.broker.batches import append_batch, refused
-from ottla.broker.plain_produce import waits_for_disk
+from ottla.broker.plain_produce import append_plain, waits_for_disk
 from ottla.errors import Refusal
 from ottla.partitions.partition import Partition
 from ottla.protocol.api_keys import ApiKey
@@ -26,7 +27,7 @@ from ottla.protocol.messages.produce import (
     TopicProduceResponse,
 )
 from ottla.protocol.wire import Buffer
-from ottla.records.batch import HEADER_SIZE
+from ottla.records.batch import HEADER_SIZE, NO_TIMESTAMP
 
 TOPICS_MAX = 128
 """How many different topics one connection is remembered by."""
@@ -94,40 +95,40 @@ class _Topic:
 class Spread:
     """What one connection has sent before for several partitions at once."""
 
-    __slots__ = ("_end", "_topics", "position")
+    __slots__ = ("_end", "_topics", "position", "taken")
 
     def __init__(self) -> None:
         self._end = 0
         """Where the heads end: they all have one length."""
         self._topics: dict[bytes, _Topic] = {}
         self.position = 0
-        """Behind the request that was taken."""
+        """Behind the requests that were taken."""
+        self.taken = 0
+        """How many they are."""
 
-    def answer(self, data: bytes | memoryview, start: int, *, frame_bytes_max: int) -> bytes:
-        """The answer to the request that stands at `start`; empty if it is not whole, or is to be read."""
-        end, at = self._end, start + _SIZE_BYTES
-        if not end or at > len(data):
-            return b""
-        (size,) = _read_size(data, start)
-        following = at + size
-        if not end < size <= frame_bytes_max or following > len(data):
-            return b""
-        head = bytes(data[at : at + end])
-        topic = self._topics.get(head[_ID_END:])
-        if topic is None or not head.startswith(topic.start):
-            return b""
-        batches = _batches(data, at + end, following, topic)
-        if not batches:
-            return b""
-        version, told = topic.version, []
-        for index, partition, records in batches:
-            try:
-                said = append_batch(partition, index, records, version=version)
-            except Refusal as error:
-                said = refused(index, error)
-            told.append(said)
-        self.position = following
-        return topic.answer(head[_ID_AT:_ID_END], told)
+    def answers(self, data: bytes | memoryview, start: int, *, frame_bytes_max: int) -> bytes:
+        """The answers to the requests from `start` on, up to the first that is not whole, or is to be read."""
+        topic: _Topic | None = None
+        requests: list[tuple[bytes, list[_Batch]]] = []
+        end = self._end
+        while end and start + _SIZE_BYTES <= len(data):
+            at = start + _SIZE_BYTES
+            (size,) = _read_size(data, start)
+            following = at + size
+            if not end < size <= frame_bytes_max or following > len(data):
+                break
+            head = bytes(data[at : at + end])
+            found = self._topics.get(head[_ID_END:])
+            if found is None or not head.startswith(found.start) or (topic is not None and found is not topic):
+                break
+            batches = _batches(data, at + end, following, found)
+            if not batches:
+                break
+            topic = found
+            requests.append((head[_ID_AT:_ID_END], batches))
+            start = following
+        self.position, self.taken = start, len(requests)
+        return b"" if topic is None else _append(topic, requests)
 
     def learn(self, body: Buffer, request: ProduceRequest, partitions: Sequence[Partition]) -> None:
         """Remember a request for these partitions, which has been served the ordinary way."""
@@ -193,6 +194,41 @@ def _batches(data: bytes | memoryview, at: int, end: int, topic: _Topic) -> list
         found.append((index, partition, data[at:records_end]))
         at = records_end + 1
     return found if at + _END_BYTES == end and not data[at] and not data[at + 1] else []
+
+
+def _append(topic: _Topic, requests: Sequence[tuple[bytes, list[_Batch]]]) -> bytes:
+    """Append everything, and answer."""
+    together: dict[int, list[Buffer]] = {}
+    for _, batches in requests:
+        for index, _, records in batches:
+            together.setdefault(index, []).append(records)
+    told = {
+        index: iter(_append_to(topic, index, topic.partitions[index], batches)) for index, batches in together.items()
+    }
+    return b"".join(
+        [topic.answer(number, [next(told[index]) for index, _, _ in batches]) for number, batches in requests]
+    )
+
+
+def _append_to(
+    topic: _Topic, index: int, partition: Partition, batches: Sequence[Buffer]
+) -> list[PartitionProduceResponse]:
+    """Append what came together for one partition: what is said of each batch."""
+    try:
+        offsets = append_plain(partition, batches, acks=topic.acks) if len(batches) > 1 else None
+    except Refusal:
+        # Nothing has happened: it is found again below, with what is to be said of it.
+        offsets = None
+    if offsets is not None:
+        start_offset = partition.log.log_start_offset
+        return [PartitionProduceResponse(index, 0, offset, NO_TIMESTAMP, start_offset) for offset in offsets]
+    told = []
+    for records in batches:
+        try:
+            told.append(append_batch(partition, index, records, version=topic.version))
+        except Refusal as error:
+            told.append(refused(index, error))
+    return told
 
 
 def _varint(value: int) -> bytes:
