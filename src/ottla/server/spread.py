@@ -3,8 +3,8 @@
 All that stands before the partitions is the same bytes again as in an earlier request of the connection, so it is
 compared and not read. Behind it stand a number and a batch for each partition, which are found by their lengths. What
 came together for a partition is appended with one write, if it is plain, and else as the Produce handler appends it.
-The answers are put together from the pieces of an earlier one. A request that is not of this kind is read, nothing of it
-having happened.
+The answers are put together from the pieces of an earlier one. A request that is not of this kind is read, nothing of
+it having happened.
 """
 
 from __future__ import annotations
