@@ -17,10 +17,16 @@ from ottla.broker.pending import Pending
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.headers import RequestHeader
 from ottla.protocol.messages.api_versions import ApiVersionsResponse
+from ottla.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from ottla.protocol.schema import Message
 from ottla.server.listener import Limits, Listener
 from ottla.server.session import Session
 from tests.broker.stage import Stage
+from tests.server.repeats_stream import SET, TOPIC_RESOURCE
 
 FRAMES_PER_PASS_MAX = 12
 CUT_BYTES_MAX = 3_000
@@ -124,6 +130,11 @@ class Door:
         self._loop = asyncio.new_event_loop()
         self.listener = self._loop.run_until_complete(self._listen())
         self._line: Line | None = None
+
+    def alter(self, topic: str, name: str, value: str) -> None:
+        """Change one setting of a topic."""
+        change = AlterConfigsResource(TOPIC_RESOURCE, topic, [AlterableConfig(name, SET, value)])
+        self.stage.call(IncrementalAlterConfigsRequest([change]))
 
     async def _listen(self) -> Listener:
         limits = Limits.of(self.stage.broker.services.catalog.broker_configs())

@@ -12,18 +12,12 @@ from ottla.error_codes import ErrorCode
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.connection import ClientConnection
 from ottla.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from ottla.protocol.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-)
 from ottla.protocol.messages.produce import PartitionProduceResponse, ProduceResponse
 from ottla.protocol.wire import COPIED_BYTES_MAX
 from ottla.records.compression import Codec
 from ottla.server.repeats import SHAPES_MAX
 from tests.broker.stage import produce_request
 from tests.server.repeats_stage import Door, Line
-from tests.server.repeats_stream import TOPIC_RESOURCE
 from tests.storage.workbench import batch
 
 TOPIC = "orders"
@@ -118,10 +112,10 @@ def test_other_acknowledgements_are_read(producer: Producer, acks: int) -> None:
 
 
 def test_an_acknowledgement_that_waits_for_no_disk_is_not_read(producer: Producer) -> None:
-    _alter(producer, "ottla.acks.all", "os")
+    producer.door.alter(TOPIC, "ottla.acks.all", "os")
     producer.read(READ_FIRST, acks=-1)
     assert producer.read(10, acks=-1) == 0
-    _alter(producer, "ottla.acks.all", "disk")
+    producer.door.alter(TOPIC, "ottla.acks.all", "disk")
     assert producer.read(10, acks=-1) == 10
 
 
@@ -255,14 +249,9 @@ def _frame(data: bytes, *, length: bytes | None = None, end: bytes = b"\0\0\0") 
     return len(body).to_bytes(4) + body
 
 
-def _alter(producer: Producer, name: str, value: str) -> None:
-    change = AlterConfigsResource(TOPIC_RESOURCE, TOPIC, [AlterableConfig(name, 0, value)])
-    producer.door.stage.call(IncrementalAlterConfigsRequest([change]))
-
-
 def test_records_that_wait_for_the_disk_after_a_change_of_settings_do_so(producer: Producer) -> None:
     producer.read(READ_FIRST + 1)
-    _alter(producer, "flush.messages", "1")
+    producer.door.alter(TOPIC, "flush.messages", "1")
     # The first batch after the change is looked at in any case.
     producer.send()
     producer.line.send(_frame(batch(b"v")))

@@ -10,11 +10,6 @@ from ottla.error_codes import ErrorCode
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.connection import ClientConnection
 from ottla.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from ottla.protocol.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-)
 from ottla.protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -24,7 +19,6 @@ from ottla.protocol.messages.produce import (
 )
 from ottla.server.spread import TOPICS_MAX
 from tests.server.repeats_stage import Door, Line
-from tests.server.repeats_stream import TOPIC_RESOURCE
 from tests.storage.workbench import batch
 
 TOPIC = "orders"
@@ -201,8 +195,7 @@ def test_other_acknowledgements_are_read(producer: Producer, acks: int) -> None:
 
 def test_records_that_wait_for_the_disk_after_a_change_of_settings_do_so(producer: Producer) -> None:
     producer.send((0, 1))
-    change = AlterConfigsResource(TOPIC_RESOURCE, TOPIC, [AlterableConfig("flush.messages", 0, "1")])
-    producer.door.stage.call(IncrementalAlterConfigsRequest([change]))
+    producer.door.alter(TOPIC, "flush.messages", "1")
     producer.send((0, 1))
     assert producer.read == 2
 

@@ -15,7 +15,7 @@ from ottla.errors import (
 from ottla.partitions.partition import Partition
 from ottla.protocol.messages.produce import PartitionProduceResponse
 from ottla.protocol.wire import Buffer
-from ottla.records.batch import HEADER_SIZE, TRANSACTIONAL_BIT, BatchHeader, TimestampType, check
+from ottla.records.batch import TRANSACTIONAL_BIT, BatchHeader, TimestampType, check
 from ottla.records.compression import Codec
 from ottla.records.reader import RECORD_BYTES_MIN, spans, unpack
 
@@ -36,8 +36,8 @@ def checked(partition: Partition, records: Buffer | None, version: int) -> Batch
     if not records:
         raise InvalidRecord("a produce request without a record batch")
     header = check(records)
-    bytes_min = header.record_count * RECORD_BYTES_MIN
-    if bytes_min > len(records) - HEADER_SIZE and bytes_min > (room := room_for_records(header, len(records))):
+    room = room_for_records(header, len(records))
+    if header.record_count * RECORD_BYTES_MIN > room:
         raise InvalidRecord(f"{header.record_count} records are said to be in {room} bytes")
     is_unusual = header.attributes & ~(PLAIN_ATTRIBUTES | TRANSACTIONAL_BIT) or header.record_count < 1
     if is_unusual or partition.config.log.compact or partition.is_internal:

@@ -18,27 +18,30 @@ from ottla.errors import Refusal
 from ottla.partitions.partition import Partition
 from ottla.protocol.frames import FRAME_BYTES_MAX
 from ottla.protocol.messages.produce import ProduceRequest, ProduceResponse
-from ottla.protocol.wire import Buffer
+from ottla.protocol.wire import Buffer, varint
 from ottla.records.batch import HEADER_SIZE, NO_TIMESTAMP
-from ottla.server.spread import Spread
+from ottla.server.spread import (
+    FLEXIBLE_VERSION_MIN,
+    ID_AT,
+    ID_END,
+    SIZE_BYTES,
+    VERSION_AT,
+    Spread,
+    pack_size,
+    read_size,
+)
 
 SHAPES_MAX = 128
 """How many different heads one connection is remembered by."""
-FLEXIBLE_VERSION_MIN = 9
 
-_VERSION_AT, _ID_AT, _ID_END = 3, 4, 8
-"""Where a request's version stands, and its number: behind its API."""
 _TAGS_BYTES = 3
 """No tagged fields for the partition, the topic and the request: three zeros."""
 _TAGS_MASK = 0xFFFFFF
 _WORD_BYTES = 4
 _LENGTH_BYTES = 4
-_SIZE_BYTES = 4
 _OFFSETS = Struct(">qqq")
 _OFFSETS_BYTES = _OFFSETS.size
 _pack_offsets = _OFFSETS.pack
-_SIZE = Struct(">i")
-_pack_size, _read_size = _SIZE.pack, _SIZE.unpack_from
 _read_word = Struct(">I").unpack_from
 
 
@@ -54,7 +57,7 @@ class _Shape:
         """The request's API and version."""
         self.head = head
         """What stands between its number and its records."""
-        self.is_flexible = start[_VERSION_AT] >= FLEXIBLE_VERSION_MIN
+        self.is_flexible = start[VERSION_AT] >= FLEXIBLE_VERSION_MIN
         self.partition = partition
         self.acks = acks
         self.before = before
@@ -88,11 +91,11 @@ class Repeats:
         ids: list[bytes] = []
         end, head_end = len(data), self._end
         while True:
-            at = start + _SIZE_BYTES
+            at = start + SIZE_BYTES
             if at > end:
                 self.is_through = True
                 break
-            (size,) = _read_size(data, start)
+            (size,) = read_size(data, start)
             following = at + size
             if not head_end + HEADER_SIZE <= size <= self._frame_bytes_max:
                 break
@@ -102,8 +105,8 @@ class Repeats:
             # With the length of the records, which stands behind it.
             head = bytes(data[at : at + head_end + _LENGTH_BYTES])
             if shape is None:
-                shape = self._shapes.get(head[_ID_END:head_end])
-            if shape is None or not head.startswith(shape.head, _ID_END) or not head.startswith(shape.start):
+                shape = self._shapes.get(head[ID_END:head_end])
+            if shape is None or not head.startswith(shape.head, ID_END) or not head.startswith(shape.start):
                 break
             at += head_end
             if shape.is_flexible:
@@ -125,7 +128,7 @@ class Repeats:
                 if at + int.from_bytes(head[head_end:]) != records_end:
                     break
             batches.append(data[at:records_end])
-            ids.append(head[_ID_AT:_ID_END])
+            ids.append(head[ID_AT:ID_END])
             start = following
         if shape is None or not batches:
             return b"" if self.is_through else self._spread_answers(data, start)
@@ -143,9 +146,9 @@ class Repeats:
         answers = spread.answers(data, start, frame_bytes_max=self._frame_bytes_max)
         start, self.taken = spread.position, spread.taken
         self.position = start
-        left = len(data) - start - _SIZE_BYTES
+        left = len(data) - start - SIZE_BYTES
         # A size that is too large is to be read, and refused.
-        self.is_through = left < 0 or left < _read_size(data, start)[0] <= self._frame_bytes_max
+        self.is_through = left < 0 or left < read_size(data, start)[0] <= self._frame_bytes_max
         return answers
 
     def _answers(self, shape: _Shape, ids: list[bytes], offsets: list[int]) -> bytes:
@@ -183,17 +186,17 @@ class Repeats:
         if said.error_code or len(answer) != 1 or not is_plain(request, partition):
             return
         assert records is not None, "a batch was appended"
-        if body[_VERSION_AT] < FLEXIBLE_VERSION_MIN:
+        if body[VERSION_AT] < FLEXIBLE_VERSION_MIN:
             start = len(body) - len(records)
             end = start - _LENGTH_BYTES
         else:
             start = len(body) - len(records) - _TAGS_BYTES
-            end = start - _varint_bytes(len(records) + 1)
+            end = start - len(varint(len(records) + 1))
             if not body[start - 1]:
                 # The length has more bytes than it needs, so the head ends before the place where it would be cut.
                 return
         opening = bytes(body[: start + HEADER_SIZE])
-        known = self._shapes.get(opening[_ID_END:end])
+        known = self._shapes.get(opening[ID_END:end])
         if known is not None and known.partition is partition and opening.startswith(known.start):
             # One of its kind had to be read, which says nothing of the next.
             return
@@ -203,18 +206,14 @@ class Repeats:
             # it is the first place that counts; and a batch is told by its header.
             return
         offsets = _pack_offsets(said.base_offset, said.log_append_time_ms, said.log_start_offset)
-        parts = bytes(answer[0])[_SIZE_BYTES + _ID_END - _ID_AT :].split(offsets)
+        parts = bytes(answer[0])[SIZE_BYTES + ID_END - ID_AT :].split(offsets)
         if len(parts) != 2:
             # Old versions do not tell all three of them.
             return
         before, after = parts
-        size = _pack_size(_ID_END - _ID_AT + len(before) + _OFFSETS_BYTES + len(after))
+        size = pack_size(ID_END - ID_AT + len(before) + _OFFSETS_BYTES + len(after))
         if end != self._end or size != self._size or len(self._shapes) >= SHAPES_MAX:
             self._shapes.clear()
             self._end, self._size = end, size
-        head = opening[_ID_END:end]
-        self._shapes[head] = _Shape(opening[:_ID_AT], head, partition, acks=request.acks, before=before, after=after)
-
-
-def _varint_bytes(value: int) -> int:
-    return 1 if value < 0x80 else 2 if value < 0x4000 else 3
+        head = opening[ID_END:end]
+        self._shapes[head] = _Shape(opening[:ID_AT], head, partition, acks=request.acks, before=before, after=after)

@@ -26,21 +26,22 @@ from ottla.protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from ottla.protocol.wire import Buffer
+from ottla.protocol.wire import Buffer, varint
 from ottla.records.batch import HEADER_SIZE, NO_TIMESTAMP
 
 TOPICS_MAX = 128
 """How many different topics one connection is remembered by."""
 FLEXIBLE_VERSION_MIN = 9
 
-_VERSION_AT, _ID_AT, _ID_END = 3, 4, 8
+VERSION_AT, ID_AT, ID_END = 3, 4, 8
 """Where a request's version stands, and its number: behind its API."""
 _EMPTY_END = b"\1\0\0"
 """How a request ends that has a topic without partitions: no partitions, and no tagged fields of either."""
 _END_BYTES = 2
 """No tagged fields of the topic and of the request: two zeros."""
-_SIZE_BYTES = 4
-_pack_size, _read_size = Struct(">i").pack, Struct(">i").unpack_from
+SIZE_BYTES = 4
+_SIZE = Struct(">i")
+pack_size, read_size = _SIZE.pack, _SIZE.unpack_from
 _read_entry = Struct(">iBBB").unpack_from
 """A partition's number, and up to three bytes of seven bits: one more than the length of its batch."""
 _ENTRY_BYTES_MIN = 4 + 1 + HEADER_SIZE + 1
@@ -48,7 +49,7 @@ _pack_told = Struct(">ihqqq").pack
 """A partition's number, no error, where its batch stands, when that was stamped, and where its log starts."""
 _MARK = 0x5A5A5A5A
 
-_Batch = tuple[int, Partition, Buffer]
+_Batch = tuple[int, Buffer]
 
 
 class _Topic:
@@ -60,7 +61,7 @@ class _Topic:
         topic = request.topic_data[0]
         self.start = start
         """The request's API and version."""
-        self.version = start[_VERSION_AT]
+        self.version = start[VERSION_AT]
         self.acks = request.acks
         self.name = topic.name
         self.topic_id = topic.topic_id
@@ -76,20 +77,20 @@ class _Topic:
         """An answer without its size and number, as any is encoded."""
         header = response_header(0, header_version=response_header_version(ApiKey.PRODUCE, self.version))
         response = ProduceResponse([TopicProduceResponse(self.name, self.topic_id, answers)])
-        return header[_ID_END - _ID_AT :] + encode_bytes(response, self.version)
+        return header[ID_END - ID_AT :] + encode_bytes(response, self.version)
 
     def answer(self, number: bytes, told: Sequence[PartitionProduceResponse]) -> bytes:
         """The whole answer to the request of that number."""
-        behind, parts = self._behind, [number, self._before, _varint(len(told) + 1)]
+        behind, parts = self._behind, [number, self._before, varint(len(told) + 1)]
         for each in told:
             if each.error_code:
                 body = number + self._encode(told)
-                return _pack_size(len(body)) + body
+                return pack_size(len(body)) + body
             offsets = each.base_offset, each.log_append_time_ms, each.log_start_offset
             parts += (_pack_told(each.index, 0, *offsets), behind)
         parts.append(self._end)
         body = b"".join(parts)
-        return _pack_size(len(body)) + body
+        return pack_size(len(body)) + body
 
 
 class Spread:
@@ -111,29 +112,29 @@ class Spread:
         topic: _Topic | None = None
         requests: list[tuple[bytes, list[_Batch]]] = []
         end = self._end
-        while end and start + _SIZE_BYTES <= len(data):
-            at = start + _SIZE_BYTES
-            (size,) = _read_size(data, start)
+        while end and start + SIZE_BYTES <= len(data):
+            at = start + SIZE_BYTES
+            (size,) = read_size(data, start)
             following = at + size
             if not end < size <= frame_bytes_max or following > len(data):
                 break
             head = bytes(data[at : at + end])
-            found = self._topics.get(head[_ID_END:])
+            found = self._topics.get(head[ID_END:])
             if found is None or not head.startswith(found.start) or (topic is not None and found is not topic):
                 break
             batches = _batches(data, at + end, following, found)
             if not batches:
                 break
             topic = found
-            requests.append((head[_ID_AT:_ID_END], batches))
+            requests.append((head[ID_AT:ID_END], batches))
             start = following
         self.position, self.taken = start, len(requests)
         return b"" if topic is None else _append(topic, requests)
 
     def learn(self, body: Buffer, request: ProduceRequest, partitions: Sequence[Partition]) -> None:
         """Remember a request for these partitions, which has been served the ordinary way."""
-        start = bytes(body[:_ID_AT])
-        version = start[_VERSION_AT]
+        start = bytes(body[:ID_AT])
+        version = start[VERSION_AT]
         if version < FLEXIBLE_VERSION_MIN:
             return
         asked = request.topic_data[0]
@@ -148,7 +149,7 @@ class Spread:
         if bytes(body[header_end:end]) != written:
             # The same can be said in other bytes, too.
             return
-        head = bytes(body[_ID_END:end])
+        head = bytes(body[ID_END:end])
         topic = self._topics.get(head)
         if topic is None or topic.start != start:
             if end != self._end or len(self._topics) >= TOPICS_MAX:
@@ -191,7 +192,7 @@ def _batches(data: bytes | memoryview, at: int, end: int, topic: _Topic) -> list
         records_end = at + length - 1
         if length <= HEADER_SIZE or records_end >= end or data[records_end]:
             return []
-        found.append((index, partition, data[at:records_end]))
+        found.append((index, data[at:records_end]))
         at = records_end + 1
     return found if at + _END_BYTES == end and not data[at] and not data[at + 1] else []
 
@@ -200,14 +201,12 @@ def _append(topic: _Topic, requests: Sequence[tuple[bytes, list[_Batch]]]) -> by
     """Append everything, and answer."""
     together: dict[int, list[Buffer]] = {}
     for _, batches in requests:
-        for index, _, records in batches:
+        for index, records in batches:
             together.setdefault(index, []).append(records)
     told = {
         index: iter(_append_to(topic, index, topic.partitions[index], batches)) for index, batches in together.items()
     }
-    return b"".join(
-        [topic.answer(number, [next(told[index]) for index, _, _ in batches]) for number, batches in requests]
-    )
+    return b"".join([topic.answer(number, [next(told[index]) for index, _ in batches]) for number, batches in requests])
 
 
 def _append_to(
@@ -229,7 +228,3 @@ def _append_to(
         except Refusal as error:
             told.append(refused(index, error))
     return told
-
-
-def _varint(value: int) -> bytes:
-    return bytes((value,)) if value < 0x80 else bytes((value & 0x7F | 0x80, value >> 7))
