@@ -37,6 +37,8 @@ with warnings.catch_warnings():
 
 POLLS_MAX = 300
 POLL_MS = 100
+JOIN_MS = 10_000
+"""kafka-python never looks at the answer to a SyncGroup that its poll has ended before; with this it waits for it."""
 RECORDS = 10
 SETTINGS = {"group.initial.rebalance.delay.ms": "0", "num.partitions": "3"}
 TOPICS = ("orders", "payments")
@@ -64,16 +66,19 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 def _classic_member(server: ServerProcess) -> Any:
     member = KafkaConsumer(
-        *TOPICS,
         bootstrap_servers=server.address,
         group_id=CLASSIC,
+        auto_offset_reset="earliest",
         enable_auto_commit=False,
         max_poll_records=1,
         metadata_max_age_ms=500,
     )
+    # It has to know the topics before it joins; otherwise it joins twice, and sleeps through a whole poll between.
+    assert all(member.partitions_for_topic(topic) for topic in TOPICS)
+    member.subscribe(TOPICS)
     offsets = {PythonPartition(*place): OffsetAndMetadata(at, "", -1) for place, at in COMMITTED.items()}
     for _ in range(POLLS_MAX):
-        member.poll(POLL_MS)
+        member.poll(JOIN_MS)
         if len(member.assignment()) == 6:
             # It may have seen a topic too late for its first join; then it joins again, and asks for patience.
             with suppress(RebalanceInProgressError, CommitFailedError):

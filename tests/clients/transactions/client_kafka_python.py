@@ -27,6 +27,8 @@ with warnings.catch_warnings():
     from kafka.structs import OffsetAndMetadata
 
 POLL_MS = 200
+MEMBER_POLL_MS = 2_000
+"""A poll that ends while the group forms may lose the partitions: the client never looks at the answer then."""
 UNSTABLE_MS = 1_000
 QUICK = {"retry_backoff_ms": 10, "reconnect_backoff_ms": 10, "reconnect_backoff_max_ms": 100}
 
@@ -98,7 +100,7 @@ class KafkaPythonMember:
         )
 
     def poll(self) -> list[tuple[Place, int, bytes]]:
-        found = self.consumer.poll(POLL_MS)
+        found = self.consumer.poll(MEMBER_POLL_MS)
         return [
             (Place(place.topic, place.partition), record.offset, record.value)
             for place, records in found.items()
