@@ -25,7 +25,7 @@ def extensions() -> list[Extension]:
     kernel = Extension(
         "ottla.records._kernel",
         sources=[f"{KERNEL}/kernel.pyx"],
-        depends=[f"{KERNEL}/{part}.pxi" for part in ("format", "reading", "columns", "packing", "routing")],
+        depends=[f"{KERNEL}/{part}.pxi" for part in ("format", "reading", "columns", "packing", "routing", "runs")],
         extra_compile_args=["-O3", *options],
         extra_link_args=options,
     )

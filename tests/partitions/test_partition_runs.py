@@ -11,7 +11,7 @@ import pytest
 from ottla.errors import PartitionOffline, TopicNotFound
 from ottla.partitions.partition import Partition
 from ottla.partitions.unsynced import UnsyncedBytes
-from ottla.records.batch import TimestampType, check
+from ottla.records.batch import TimestampType
 from tests.partitions.test_partition import DEFAULTS, OS, Stage, Told, put
 from tests.storage.workbench import NOW_MS, batch
 
@@ -31,7 +31,8 @@ def _warm(partition: Partition) -> Partition:
 
 
 def _run(partition: Partition, batches: Sequence[bytes] = RUN) -> int | None:
-    return partition.append_run([(data, check(data)) for data in batches])
+    places = partition.append_run(list(batches))
+    return None if places is None else places[0][0]
 
 
 def test_a_run_is_visible_once_it_is_durable(stage: Stage) -> None:

@@ -13,6 +13,7 @@ from ottla.records import kernel, packing, reader
 from ottla.records.batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC, BatchHeader, pack_header, seal
 from ottla.records.numpy_columns import Columns as NumpyColumns
 from ottla.records.packing import Packed, RecordTuple
+from ottla.records.plain import Run, plan_run, plan_run_plain
 from ottla.records.reader import Record, Span
 from ottla.records.varint import INT64_MAX, INT64_MIN, encode
 
@@ -44,10 +45,17 @@ class Implementation:
     decode_records: Callable[[BatchHeader, bytes], list[Record]]
     spans: Callable[[BatchHeader, bytes], Iterator[Span]]
     columns: Callable[[int], Any]
+    plan_run: Callable[..., Run | None]
 
 
 PLAIN = Implementation(
-    "plain", packing.pack_records, packing.pack_values, reader.decode_records_plain, reader.spans_plain, NumpyColumns
+    "plain",
+    packing.pack_records,
+    packing.pack_values,
+    reader.decode_records_plain,
+    reader.spans_plain,
+    NumpyColumns,
+    plan_run_plain,
 )
 
 
@@ -62,6 +70,7 @@ def compiled() -> Implementation | None:
         reader.decode_records,
         reader.spans,
         kernel.compiled.Columns,
+        plan_run,
     )
 
 

@@ -47,7 +47,7 @@ def test_a_missing_kernel_is_a_warning_and_no_error() -> None:
 
 
 def test_the_core_needs_neither_numpy_nor_pyarrow() -> None:
-    modules = "batch builder compression control filter isolation kernel packing reader varint"
+    modules = "batch builder compression control filter isolation kernel packing plain reader varint"
     imports = "\n".join(f"import ottla.records.{name}" for name in modules.split())
     done = run(f"{imports}\nimport sys\nprint('numpy' in sys.modules, 'pyarrow' in sys.modules)")
     assert done.stdout.split() == ["False", "False"]

@@ -16,8 +16,8 @@ from ottla.errors import (
     OutOfOrderSequence,
     StorageFault,
 )
-from ottla.records.batch import check
 from ottla.records.compression import Codec
+from ottla.records.plain import Limits
 from ottla.storage.log import Log
 from ottla.storage.memory_disk import MemoryDisk
 from tests.storage.workbench import CODECS, NOW_MS, Workbench, batch, sequenced
@@ -25,6 +25,7 @@ from tests.storage.workbench import CODECS, NOW_MS, Workbench, batch, sequenced
 DIRECTORY = "/data/topic-0"
 EPOCH = 3
 SEGMENT_MS = 1_000
+LIMITS = Limits(oldest_ms=0, newest_ms=2 * NOW_MS, batch_bytes_max=1 << 20)
 PLAIN_CODECS = [codec for codec in CODECS if codec is not Codec.ZSTD]
 
 
@@ -41,7 +42,8 @@ def _opened(**changes: object) -> Log:
 
 
 def _run(log: Log, batches: Sequence[bytes], *, leader_epoch: int = EPOCH) -> int | None:
-    return log.append_run([(data, check(data)) for data in batches], leader_epoch=leader_epoch)
+    run = log.append_run(list(batches), LIMITS, leader_epoch=leader_epoch)
+    return None if run is None else run.places[0][0]
 
 
 def _facts(log: Log) -> object:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ottla.broker.plain_produce import PLAIN_ATTRIBUTES, room_for_records
 from ottla.error_codes import ErrorCode
 from ottla.errors import (
     InvalidRecord,
@@ -17,6 +16,7 @@ from ottla.protocol.messages.produce import PartitionProduceResponse
 from ottla.protocol.wire import Buffer
 from ottla.records.batch import TRANSACTIONAL_BIT, BatchHeader, TimestampType, check
 from ottla.records.compression import Codec
+from ottla.records.plain import PLAIN_ATTRIBUTES, room_for_records
 from ottla.records.reader import RECORD_BYTES_MIN, spans, unpack
 
 ZSTD_VERSION_MIN = 7

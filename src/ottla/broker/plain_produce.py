@@ -5,26 +5,16 @@ The rules are those of the Produce handler. Whatever they would look at twice is
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from ottla.errors import Refusal
 from ottla.partitions.hosted import HostedPartitions
 from ottla.partitions.partition import Partition
 from ottla.partitions.watermarks import AcksAll
 from ottla.protocol.messages.produce import ProduceRequest
 from ottla.protocol.wire import Buffer
-from ottla.records.batch import CODEC_MASK, HEADER_SIZE, BatchHeader, TimestampType, check, peek
-from ottla.records.compression import DECOMPRESSED_BYTES_MAX
-from ottla.records.reader import RECORD_BYTES_MIN
+from ottla.records.batch import TimestampType, peek
+from ottla.records.plain import PLAIN_ATTRIBUTES
 
 ACKS_ALL = -1
-PLAIN_ATTRIBUTES = 0x03
-"""The bits of the codecs that every version knows (0 to 3)."""
-
-
-def room_for_records(header: BatchHeader, size: int) -> int:
-    """How many bytes the records of a batch of this size have at most, as far as its header tells."""
-    return DECOMPRESSED_BYTES_MAX if header.attributes & CODEC_MASK else size - HEADER_SIZE
 
 
 def plain_partitions(request: ProduceRequest, partitions: HostedPartitions) -> list[Partition] | None:
@@ -62,28 +52,12 @@ def is_plain(request: ProduceRequest, partition: Partition) -> bool:
     )
 
 
-def append_plain(partition: Partition, batches: Sequence[Buffer], *, acks: int) -> list[int] | None:
+def append_plain(partition: Partition, batches: list[Buffer], *, acks: int) -> list[int] | None:
     """Append batches with one write; returns the offset of each.
 
     None, and nothing has happened, if one of them needs a second look. So does a Refusal mean, whosever it is.
     """
-    # A compacted topic's records are looked at one by one.
-    if partition.config.log.compact or waits_for_disk(partition, acks):
+    if waits_for_disk(partition, acks):
         return None
-    checked = []
-    for records in batches:
-        header = check(records)
-        count = header.record_count
-        if header.attributes & ~PLAIN_ATTRIBUTES or count < 1:
-            return None
-        if count * RECORD_BYTES_MIN > room_for_records(header, len(records)):
-            return None
-        checked.append((records, header))
-    offset = partition.append_run(checked)
-    if offset is None:
-        return None
-    offsets = []
-    for _, header in checked:
-        offsets.append(offset)
-        offset += header.record_count
-    return offsets
+    places = partition.append_run(batches)
+    return None if places is None else [place[0] for place in places]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -35,11 +35,12 @@ from ottla.partitions.unsynced import UnsyncedBytes
 from ottla.partitions.waiters import OffsetWaiters, Settled, Watcher, Watchers
 from ottla.partitions.watermarks import AcksAll, high_watermark, last_stable_offset
 from ottla.records.batch import CONTROL_BIT, BatchHeader, Buffer, TimestampType, peek, restamp_append_time
+from ottla.records.plain import Limits, Place
 from ottla.scheduler import Scheduler
 from ottla.storage.aborted_index import AbortedTransaction
 from ottla.storage.epochs import UNDEFINED_EPOCH, UNDEFINED_OFFSET, EpochStart
 from ottla.storage.log import Log
-from ottla.storage.runs import Appended, CheckedBatch
+from ottla.storage.runs import Appended
 from ottla.storage.segments import LogSlice
 from ottla.storage.sync import SyncJob
 
@@ -235,25 +236,23 @@ class Partition:
             self._note_appended(size)
         return Written(appended, append_time_ms)
 
-    def append_run(self, batches: Sequence[CheckedBatch]) -> int | None:
-        """As `append`, several plain batches with one write: the first one's offset; None if it must be one by one."""
+    def append_run(self, batches: list[Buffer]) -> list[Place] | None:
+        """Append several plain batches with one write, checking them: their places; None if it must be one by one."""
         config = self.config
-        if self.offline is not None or self.is_internal or self._is_stamping:
+        # A compacted topic's records are looked at one by one.
+        if self.offline is not None or self.is_internal or self._is_stamping or config.log.compact:
             return None
-        now_ms, total = self._clock.now_ms(), 0
+        now_ms = self._clock.now_ms()
         oldest_ms, newest_ms = now_ms - config.timestamp_before_max_ms, now_ms + config.timestamp_after_max_ms
-        for batch, header in batches:
-            size = len(batch)
-            if size > config.max_message_bytes or not oldest_ms <= header.max_timestamp <= newest_ms:
-                return None
-            total += size
+        limits = Limits(oldest_ms, newest_ms, config.max_message_bytes)
         try:
-            first = self.log.append_run(batches, leader_epoch=self.leader_epoch)
+            run = self.log.append_run(batches, limits, leader_epoch=self.leader_epoch)
         except (StorageFault, LogClosed) as error:
             raise self._refusal(error) from error
-        if first is not None:
-            self._note_appended(total)
-        return first
+        if run is None:
+            return None
+        self._note_appended(run.size)
+        return run.places
 
     def _refusal(self, error: StorageError) -> PartitionOffline:
         """What a producer is told when the disk fails; the partition goes offline, unless only space is lacking."""

@@ -3,6 +3,7 @@ from typing import Any
 
 from ottla.records.batch import Buffer
 from ottla.records.packing import Packed, RecordTuple
+from ottla.records.plain import Place
 
 def pack_records(records: Iterable[RecordTuple], bytes_max: int) -> Packed: ...
 def pack_values(values: tuple[Any, ...], *, timestamp_ms: int, bytes_max: int) -> Packed | None: ...
@@ -75,3 +76,15 @@ class Columns:
         end_offset: int,
     ) -> None: ...
     def take(self) -> tuple[Any, ...]: ...
+
+def plan_run(
+    batches: list[Buffer],
+    checksum: Callable[[Buffer], int],
+    first_offset: int,
+    leader_epoch: int,
+    oldest_ms: int,
+    newest_ms: int,
+    batch_bytes_max: int,
+    decompressed_bytes_max: int,
+    joined_bytes_max: int,
+) -> tuple[list[Buffer], list[Place], int, int, bool] | None: ...

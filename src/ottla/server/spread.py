@@ -210,11 +210,11 @@ def _append(topic: _Topic, requests: Sequence[tuple[bytes, list[_Batch]]]) -> by
 
 
 def _append_to(
-    topic: _Topic, index: int, partition: Partition, batches: Sequence[Buffer]
+    topic: _Topic, index: int, partition: Partition, batches: list[Buffer]
 ) -> list[PartitionProduceResponse]:
     """Append what came together for one partition: what is said of each batch."""
     try:
-        offsets = append_plain(partition, batches, acks=topic.acks) if len(batches) > 1 else None
+        offsets = append_plain(partition, batches, acks=topic.acks)
     except Refusal:
         # Nothing has happened: it is found again below, with what is to be said of it.
         offsets = None

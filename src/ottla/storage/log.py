@@ -26,6 +26,7 @@ from ottla.records.batch import (
     walk,
 )
 from ottla.records.control import Marker, parse_marker
+from ottla.records.plain import Limits, Place, Run, plan_run
 from ottla.storage import producer_snapshot, retention
 from ottla.storage.aborted_index import AbortedTransaction
 from ottla.storage.checkpoint import encode_epochs, write_atomically
@@ -40,8 +41,8 @@ from ottla.storage.recovery import EPOCHS_FILE, Recovery, RecoveryReport, note_f
 from ottla.storage.removal import ReleaseJob, RemovalJob, write_log_start
 from ottla.storage.retention import SegmentFacts
 from ottla.storage.rolling import look_again, roll_is_due
-from ottla.storage.runs import Appended, CheckedBatch, plan_run
-from ottla.storage.segment import LOOK_FIRST, SNAPSHOT_SUFFIX, Place, Segment, file_name
+from ottla.storage.runs import Appended, has_room, headers_of
+from ottla.storage.segment import LOOK_FIRST, SNAPSHOT_SUFFIX, Segment, file_name
 from ottla.storage.segments import Segments
 from ottla.storage.swap import SwapJob
 from ottla.storage.sync import PendingSync, SyncJob, seal_segments
@@ -169,8 +170,8 @@ class Log(ReadableLog):
             count += 1
         return count
 
-    def append_run(self, batches: Sequence[CheckedBatch], *, leader_epoch: int) -> int | None:
-        """Append several data batches with one write; returns the first one's offset.
+    def append_run(self, batches: list[Buffer], limits: Limits, *, leader_epoch: int) -> Run | None:
+        """Append plain batches with one write, as they were planned.
 
         None, and nothing has changed, where they have to be looked at one by one. As `append` otherwise.
         """
@@ -179,17 +180,16 @@ class Log(ReadableLog):
         active, first = self._segments.active, self.end_offset
         if leader_epoch != self._epoch or active.end_offset != first:
             return None
-        segment_bytes = self._config.segment_bytes
-        run = plan_run(batches, active, self.producers, leader_epoch=leader_epoch, segment_bytes=segment_bytes)
-        if run is None:
+        run = plan_run(batches, limits, first_offset=first, leader_epoch=leader_epoch)
+        if run is None or not has_room(active, run, segment_bytes=self._config.segment_bytes):
+            return None
+        if (headers := headers_of(batches, self.producers) if run.has_producer else ()) is None:
             return None
         self._put(active, run.parts, run.places)
         self.end_offset = active.end_offset
-        if batches[0][1].producer_id >= 0:
-            # All of a run are of one producer, or of none.
-            for place, (_, header) in zip(run.places, batches, strict=True):
-                self.producers.replay_batch(header, base_offset=place[0])
-        return first
+        for place, header in zip(run.places, headers, strict=False):
+            self.producers.replay_batch(header, base_offset=place[0])
+        return run
 
     def _put(self, active: Segment, parts: Sequence[Buffer], places: Sequence[Place]) -> None:
         try:

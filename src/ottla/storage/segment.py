@@ -15,6 +15,7 @@ from struct import Struct
 
 from ottla.errors import BatchError, InvalidTopicLayout, StorageError, StorageFault
 from ottla.records.batch import HEADER_SIZE, LOG_OVERHEAD, NO_TIMESTAMP, BatchHeader, Buffer, peek
+from ottla.records.plain import Place
 from ottla.storage import aborted_index, offset_index, seal, time_index
 from ottla.storage.aborted_index import AbortedTransaction
 from ottla.storage.checkpoint import read_small, write_atomically
@@ -56,10 +57,6 @@ def parse_name(directory: str, name: str) -> tuple[int, str]:
     if len(digits) != 20 or not digits.isascii() or not digits.isdigit():
         raise InvalidTopicLayout(f"{directory}/{name}", "a segment's name is its first offset in twenty digits")
     return int(digits), dot + rest
-
-
-Place = tuple[int, int, int, int]
-"""Where a batch stands and what it is: its first and last offset, its newest timestamp, its size."""
 
 
 class Segment:

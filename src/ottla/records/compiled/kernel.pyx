@@ -1,11 +1,11 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""The compiled kernel: loops over records, in and out of batches.
+"""The compiled kernel: loops over records, in and out of batches, and over the batches that a log takes at once.
 
-Works on buffers only; needs neither pyarrow nor numpy, and knows nothing of compression, checksums or a
-batch's header. Two rules keep it inside its memory, whatever the bytes say and even when another thread
-changes them meanwhile: a length is read once, into a local, and compared with what is left before it is
-used; and room is checked before each record is written. The modules `reader`, `packing` and
-`numpy_columns` do the same work with the same results; the tests hold them against each other.
+Works on buffers only; needs neither pyarrow nor numpy, and knows nothing of compression or checksums. Two
+rules keep it inside its memory, whatever the bytes say and even when another thread changes them meanwhile:
+a length is read once, into a local, and compared with what is left before it is used; and room is checked
+before each record is written. The modules `reader`, `packing`, `numpy_columns` and `plain` do the same work
+with the same results; the tests hold them against each other.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -23,3 +23,4 @@ include "reading.pxi"
 include "columns.pxi"
 include "packing.pxi"
 include "routing.pxi"
+include "runs.pxi"
