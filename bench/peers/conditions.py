@@ -7,7 +7,7 @@ from pathlib import Path
 
 import ottla
 from bench import append
-from bench.peers import kafko_rows, nats, perf_tools, redis, servers
+from bench.peers import java, kafko_rows, nats, perf_tools, redis, servers
 from bench.peers.contract import Pace
 from bench.peers.launch import HOST
 from bench.peers.raw import WINDOW
@@ -33,10 +33,11 @@ def facts(directory: Path, pace: Pace) -> list[str]:
         f"Apache Kafka {kafka.KAFKA_VERSION}, one combined KRaft node, started with `{heap}`, its own defaults",
         *_others(),
         f"Ottla and Kafka: `{', '.join(f'{name}={value}' for name, value in servers.EQUAL.items())}`",
-        f"warm-up: {pace.warm_up_s:g} s of work before a session's first timed part, before each run of the raw client"
-        f" and in each run of Kafka's tools; {pace.again_s:g} s of its own work before each further row of a session;"
-        " except in Kafka's tools it goes on until the work goes no faster;"
-        f" timed for {pace.timed_s:g} s",
+        f"warm-up: {pace.warm_up_s:g} s of work before a session's first timed part, before each run of the raw client;"
+        f" {pace.again_s:g} s of its own work before each further row of a session; it goes on until the work goes no"
+        f" faster; timed for {pace.timed_s:g} s; the producer of Kafka's tools warms up for about"
+        f" {pace.warm_up_s * java.WARM_UPS:g} s in each run, until its compiler is done, and is timed for about"
+        f" {pace.timed_s * java.TIMES:g} s",
         "fifty producers are fifty instances of librdkafka in one process, fed in turns by one thread; twenty consumers"
         " likewise; a JVM for each of fifty would not fit on two cores, so Kafka's tools run one producer",
     ]
@@ -45,7 +46,7 @@ def facts(directory: Path, pace: Pace) -> list[str]:
 def commands() -> list[str]:
     """Exact but for the directory, the port and the name of the topic."""
     produce = perf_tools.producer_arguments(
-        bootstrap=f"{HOST}:{PORT}", topic=TOPIC, acks="1", size=1_000, records=960_000, warm_up_records=600_000
+        bootstrap=f"{HOST}:{PORT}", topic=TOPIC, acks="1", size=1_000, records=3_120_000, warm_up_records=2_400_000
     )
     consume = perf_tools.consumer_arguments(bootstrap=f"{HOST}:{PORT}", topic=TOPIC, records=1_000_000)
     raw = (
