@@ -10,6 +10,7 @@ from bench import append
 from bench.peers import java, kafko_rows, nats, perf_tools, redis, servers
 from bench.peers.contract import Pace
 from bench.peers.launch import HOST
+from bench.peers.policies import ACKS_1
 from bench.peers.raw import WINDOW
 from scripts import machine
 from tests.peers import kafka
@@ -45,8 +46,9 @@ def facts(directory: Path, pace: Pace) -> list[str]:
 
 def commands() -> list[str]:
     """Exact but for the directory, the port and the name of the topic."""
+    records, warm_up = java.tool_records(1_000, ACKS_1, Pace())
     produce = perf_tools.producer_arguments(
-        bootstrap=f"{HOST}:{PORT}", topic=TOPIC, acks="1", size=1_000, records=3_120_000, warm_up_records=2_400_000
+        bootstrap=f"{HOST}:{PORT}", topic=TOPIC, acks=ACKS_1.acks, size=1_000, records=records, warm_up_records=warm_up
     )
     consume = perf_tools.consumer_arguments(bootstrap=f"{HOST}:{PORT}", topic=TOPIC, records=1_000_000)
     raw = (

@@ -83,6 +83,13 @@ def likely_rate(size: int, policy: Policy) -> float:
     return rate * SYNC_SHARE if policy is ON_DISK else rate
 
 
+def tool_records(size: int, policy: Policy, pace: Pace) -> tuple[int, int]:
+    """How many records the producer's tool sends, and how many of them to warm up."""
+    rate = likely_rate(size, policy)
+    warm_up = round(rate * pace.warm_up_s * WARM_UPS)
+    return warm_up + round(rate * pace.timed_s * TIMES), warm_up
+
+
 def _produce(policy: Policy, size: int, partitions: int, pace: Pace) -> Task:
     row = Row(
         id=f"produce-java-{policy.key}-{size}b-{partitions}p",
@@ -115,9 +122,7 @@ def _produced(
     rows: tuple[Row, ...], broker: Broker, *, policy: Policy, size: int, partitions: int, pace: Pace
 ) -> Turns:
     topic = topics.create(broker, rows[0].id, partitions=partitions, policy=policy)
-    rate = likely_rate(size, policy)
-    warm_up_records = round(rate * pace.warm_up_s * WARM_UPS)
-    records = warm_up_records + round(rate * pace.timed_s * TIMES)
+    records, warm_up_records = tool_records(size, policy, pace)
     arguments = perf_tools.producer_arguments(
         bootstrap=broker.address,
         topic=topic.name,

@@ -8,11 +8,11 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
-from ottla.records.batch import HEADER_SIZE, Buffer, check, prefix, seal
+from ottla.records.batch import HEADER_SIZE, LOG_OVERHEAD, PREFIX_SIZE, Buffer, check, prefix, seal
 from ottla.records.builder import build_batch
 from ottla.records.compression import DECOMPRESSED_BYTES_MAX, Codec
-from ottla.records.plain import JOINED_BYTES_MAX, Limits, Run, plan_run, plan_run_plain
-from tests.records.samples import NOW_MS, Implementation, raw_batch, raw_record
+from ottla.records.plain import JOINED_BYTES_MAX, Limits, Run
+from tests.records.samples import NOW_MS, PLAIN, Implementation, raw_batch, raw_record
 
 FIRST, EPOCH = 2**40 + 5, 7
 LIMITS = Limits(oldest_ms=NOW_MS - 1_000, newest_ms=NOW_MS + 1_000, batch_bytes_max=1 << 20)
@@ -52,7 +52,8 @@ def test_each_batch_gets_its_place_and_is_otherwise_as_it_came(
     ]
     assert (run.size, run.newest_ms, run.has_producer) == (sum(map(len, batches)), NOW_MS + 9, False)
     expected = [
-        prefix(place[0], len(batch) - 12, EPOCH) + batch[16:] for place, batch in zip(run.places, batches, strict=True)
+        prefix(place[0], len(batch) - LOG_OVERHEAD, EPOCH) + batch[PREFIX_SIZE:]
+        for place, batch in zip(run.places, batches, strict=True)
     ]
     assert _written(run) == b"".join(expected)
     assert check(_written(run)).leader_epoch == EPOCH
@@ -140,9 +141,8 @@ def test_both_ways_plan_alike_whatever_the_bytes(kernel_implementation: Implemen
                 if random.random() < 0.7:
                     seal(harmed)
                 batches[at] = harmed
-            expected = plan_run_plain(batches, LIMITS, first_offset=FIRST, leader_epoch=EPOCH)
-            found = plan_run(batches, LIMITS, first_offset=FIRST, leader_epoch=EPOCH)
-            assert found == expected, f"seed {seed}"
+            found = _plan(kernel_implementation, *batches)
+            assert found == _plan(PLAIN, *batches), f"seed {seed}"
             outcomes[found is not None] += 1
     # Both occur often, so both were compared.
     assert min(outcomes.values()) > SEEDS

@@ -11,7 +11,7 @@ from enum import IntEnum
 from struct import Struct
 from typing import NoReturn
 
-from fastcrc.crc32 import iscsi as crc32c
+from fastcrc.crc32 import iscsi
 from msgspec import Struct as Value
 from msgspec.structs import astuple
 
@@ -51,6 +51,8 @@ _MAX_TIMESTAMP_AT = 35
 _CRC_AT = 17
 _LENGTH_MIN = HEADER_SIZE - LOG_OVERHEAD
 _read_header = _HEADER.unpack_from
+crc32c: Callable[[Buffer], int] = iscsi
+"""The checksum of batches."""
 
 
 class TimestampType(IntEnum):

@@ -5,7 +5,6 @@ Several of them become one run of bytes to write, by the compiled kernel or here
 
 from __future__ import annotations
 
-from fastcrc.crc32 import iscsi as crc32c
 from msgspec import Struct as Value
 
 from ottla.errors import Refusal
@@ -18,6 +17,7 @@ from ottla.records.batch import (
     BatchHeader,
     Buffer,
     check,
+    crc32c,
     prefix,
 )
 from ottla.records.compression import DECOMPRESSED_BYTES_MAX

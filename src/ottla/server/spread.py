@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from struct import Struct
 
 from ottla.broker.batches import append_batch, refused
-from ottla.broker.plain_produce import append_plain, waits_for_disk
+from ottla.broker.plain_produce import waits_for_disk
 from ottla.errors import Refusal
 from ottla.partitions.partition import Partition
 from ottla.protocol.api_keys import ApiKey
@@ -214,13 +214,13 @@ def _append_to(
 ) -> list[PartitionProduceResponse]:
     """Append what came together for one partition: what is said of each batch."""
     try:
-        offsets = append_plain(partition, batches, acks=topic.acks)
+        places = partition.append_run(batches)
     except Refusal:
         # Nothing has happened: it is found again below, with what is to be said of it.
-        offsets = None
-    if offsets is not None:
+        places = None
+    if places is not None:
         start_offset = partition.log.log_start_offset
-        return [PartitionProduceResponse(index, 0, offset, NO_TIMESTAMP, start_offset) for offset in offsets]
+        return [PartitionProduceResponse(index, 0, place[0], NO_TIMESTAMP, start_offset) for place in places]
     told = []
     for records in batches:
         try:

@@ -183,12 +183,12 @@ class Log(ReadableLog):
         run = plan_run(batches, limits, first_offset=first, leader_epoch=leader_epoch)
         if run is None or not has_room(active, run, segment_bytes=self._config.segment_bytes):
             return None
-        if (headers := headers_of(batches, self.producers) if run.has_producer else ()) is None:
+        if (headers := headers_of(batches, run, self.producers)) is None:
             return None
         self._put(active, run.parts, run.places)
         self.end_offset = active.end_offset
-        for place, header in zip(run.places, headers, strict=False):
-            self.producers.replay_batch(header, base_offset=place[0])
+        for header, offset in headers:
+            self.producers.replay_batch(header, base_offset=offset)
         return run
 
     def _put(self, active: Segment, parts: Sequence[Buffer], places: Sequence[Place]) -> None:

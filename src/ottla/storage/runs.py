@@ -35,8 +35,13 @@ def has_room(active: Segment, run: Run, *, segment_bytes: int) -> bool:
     )
 
 
-def headers_of(batches: Sequence[Buffer], producers: ProducerStates) -> list[BatchHeader] | None:
-    """Those of new batches of one producer, which it may send now; None if they are not. Raises the first's Refusal."""
+def headers_of(batches: Sequence[Buffer], run: Run, producers: ProducerStates) -> list[tuple[BatchHeader, int]] | None:
+    """Those of a producer's batches, with their offsets: none where no batch has a producer.
+
+    None itself if they are not new ones of one producer, which it may send now. Raises the first one's Refusal.
+    """
+    if not run.has_producer:
+        return []
     headers = [peek(batch) for batch in batches]
     before = headers[0]
     if not before.has_producer or producers.check_batch(before) is not None:
@@ -49,4 +54,4 @@ def headers_of(batches: Sequence[Buffer], producers: ProducerStates) -> list[Bat
         ):
             return None
         before = header
-    return headers
+    return [(header, place[0]) for header, place in zip(headers, run.places, strict=True)]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, suppress
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -77,7 +78,8 @@ def _classic_member(server: ServerProcess) -> Any:
     assert all(member.partitions_for_topic(topic) for topic in TOPICS)
     member.subscribe(TOPICS)
     offsets = {PythonPartition(*place): OffsetAndMetadata(at, "", -1) for place, at in COMMITTED.items()}
-    for _ in range(POLLS_MAX):
+    until = monotonic() + POLLS_MAX * POLL_MS / 1000
+    while monotonic() < until:
         member.poll(JOIN_MS)
         if len(member.assignment()) == 6:
             # It may have seen a topic too late for its first join; then it joins again, and asks for patience.
