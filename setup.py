@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from glob import glob
 
 from setuptools import Extension, setup
 
@@ -25,7 +26,7 @@ def extensions() -> list[Extension]:
     kernel = Extension(
         "ottla.records._kernel",
         sources=[f"{KERNEL}/kernel.pyx"],
-        depends=[f"{KERNEL}/{part}.pxi" for part in ("format", "reading", "columns", "packing", "routing", "runs")],
+        depends=glob(f"{KERNEL}/*.pxi"),
         extra_compile_args=["-O3", *options],
         extra_link_args=options,
     )

@@ -1,4 +1,7 @@
-"""What others on the same host take of the processors while something is measured, as Linux tells a virtual machine.
+"""What others on the same host take of the processors while something is measured.
+
+Linux tells a virtual machine for how long it had no processor. It does not tell how fast one was: whoever shares a core
+with others has half of it or all of it, from one minute to the next. That shows in how long a small computation takes.
 
 A turn that was disturbed says more about the neighbours than about who was measured, so it is taken again, after a wait
 for a quiet moment. Not without end: on a host that is never quiet the last turn counts as it is, and its spread tells.
@@ -9,7 +12,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from time import sleep
+from statistics import median
+from time import perf_counter, sleep
 from typing import NamedTuple, TypeVar
 
 from bench.turns import TURNS_MIN
@@ -25,11 +29,21 @@ STOLEN_FIELD = 7
 TICKS_MIN = 50
 """Of less than a quarter of a second with two processors nothing is said: one tick would be a large share of it."""
 
+SPEED_OFF_MAX = 1.3
+"""By how much a processor may be faster or slower before or after a turn than it mostly was."""
+SPINS, SPIN_STEPS, SPIN_PAUSE_S = 9, 60_000, 0.08
+
 RULE = (
     f"A turn during which the machine's host gave more than {STOLEN_MAX:.0%} of the processors' time to",
     f"others is taken again, at most {TURNS_MAX - 1} times.",
 )
 """The same in words, for pages."""
+SPEED_RULE = (
+    f"Since 17 November 2026 so is one before or after which a small computation took more than {SPEED_OFF_MAX:g}",
+    "times as long as it mostly did, or as short: a core that the machine's host shares with others is half as fast",
+    "for minutes.",
+)
+"""The same for those who watch the speed, too."""
 
 
 class Reading(NamedTuple):
@@ -54,6 +68,33 @@ def reading(path: Path = Path("/proc/stat")) -> Reading:
     return Reading(ticks[STOLEN_FIELD] if len(ticks) > STOLEN_FIELD else 0, sum(ticks[: STOLEN_FIELD + 1]))
 
 
+def spin_s() -> float:
+    """How long a small computation takes, for about a second."""
+    taken = []
+    for _ in range(SPINS):
+        start, total = perf_counter(), 0
+        for step in range(SPIN_STEPS):
+            total += step * step
+        taken.append(perf_counter() - start)
+        sleep(SPIN_PAUSE_S)
+    return median(taken)
+
+
+class Speed:
+    """Whether the processor is as fast as it mostly was."""
+
+    def __init__(self, spin: Callable[[], float] = spin_s) -> None:
+        self._spin = spin
+        self._taken: list[float] = []
+
+    def is_usual(self) -> bool:
+        """Looks, which takes a moment."""
+        taken = self._spin()
+        self._taken.append(taken)
+        usual = median(self._taken)
+        return max(taken, usual) <= SPEED_OFF_MAX * min(taken, usual)
+
+
 class Neighbours:
     """Waits for quiet moments and tells whether something was disturbed."""
 
@@ -62,16 +103,18 @@ class Neighbours:
         read: Callable[[], Reading] = reading,
         pause: Callable[[float], object] = sleep,
         *,
+        speed: Speed | None = None,
         turns_max: int = TURNS_MAX,
     ) -> None:
         self._read = read
         self._pause = pause
+        self._speed = speed
         self._turns_max = turns_max
 
     @classmethod
-    def of_run(cls, rounds: int) -> Neighbours:
+    def of_run(cls, rounds: int, *, speed: Speed | None = None) -> Neighbours:
         """Those of a run of so many rounds: one that only tries things out waits for nobody."""
-        return cls(turns_max=TURNS_MAX if rounds >= TURNS_MIN else 1)
+        return cls(speed=speed, turns_max=TURNS_MAX) if rounds >= TURNS_MIN else cls(turns_max=1)
 
     def turns(self) -> Iterator[bool]:
         """The turns that may be taken, for as long as they are asked for: whether it is the last one.
@@ -88,18 +131,25 @@ class Neighbours:
         for _ in range(LOOKS_MAX):
             before = self._read()
             self._pause(LOOK_S)
-            if self._read().share(before) <= STOLEN_MAX:
+            if self._read().share(before) <= STOLEN_MAX and self._is_usual():
                 return True
         return False
 
     def watched(self, take: Callable[[], T]) -> tuple[T, bool]:
         """What a turn gives, and whether it was disturbed, which is told."""
-        before = self._read()
+        was_usual, before = self._is_usual(), self._read()
         taken = take()
         share = self._read().share(before)
         if share > STOLEN_MAX:
             print(f"  others had {share:.0%} of the processors' time", file=sys.stderr, flush=True)
-        return taken, share > STOLEN_MAX
+            return taken, True
+        is_usual = was_usual and self._is_usual()
+        if not is_usual:
+            print("  the processor was faster or slower than it mostly is", file=sys.stderr, flush=True)
+        return taken, not is_usual
+
+    def _is_usual(self) -> bool:
+        return self._speed is None or self._speed.is_usual()
 
     def undisturbed(self, take: Callable[[], T]) -> T:
         """What a turn gives that was not disturbed, or the last of a few."""

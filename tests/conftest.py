@@ -6,11 +6,13 @@ import os
 import signal
 import tempfile
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 from hypothesis import settings
 
+from ottla.records import kernel
 from tests.peers import kafka, spark_start
 from tests.report import Report, collect
 
@@ -44,6 +46,25 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_configure_node(node: Any) -> None:
     """Tell a worker process of xdist where the shared directory is."""
     node.workerinput["report_directory"] = str(node.config.stash[_DIRECTORY])
+
+
+@pytest.fixture
+def compiled_kernel() -> ModuleType:
+    """The compiled kernel; REQUIRE_KERNEL=1 makes its absence a failure."""
+    if kernel.compiled is None:
+        if os.environ.get("REQUIRE_KERNEL") == "1":
+            pytest.fail("REQUIRE_KERNEL=1, but the compiled kernel is not in use", pytrace=False)
+        pytest.skip("the compiled kernel is not in use")
+    return kernel.compiled
+
+
+@pytest.fixture(params=["plain", "compiled"])
+def is_compiled(request: pytest.FixtureRequest) -> bool:
+    """Both ways to do the kernel's work: plain Python first, then the kernel."""
+    if request.param == "plain":
+        return False
+    request.getfixturevalue("compiled_kernel")
+    return True
 
 
 SLOW_PLACES = (

@@ -25,6 +25,7 @@ OURS = "ottla"
 KAFKA = "kafka"
 NO_SYNC, SYNC_BOTH, NOT_PRODUCED = "page cache on both", "fsync before the answer on both", "-"
 """The usual fsync policies of a row; a row with another one says which in its own words."""
+UNKNOWN = "not known yet"
 BUSY = 0.9
 """Who computes for this share of the time has none left to speak of: a part of it always goes to waking up."""
 _ID = re.compile(r"[a-z0-9]+(-[a-z0-9.]+)*")
@@ -206,7 +207,7 @@ class Result:
         if ratio is None:
             return "not measured"
         if max(self.spread(OURS), self.spread(self.row.peer)) > SPREAD_MAX:
-            return "not known yet"
+            return UNKNOWN
         if self.row.expected is None:
             return ""
         return "met" if ratio >= self.row.expected else "NOT MET"

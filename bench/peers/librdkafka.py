@@ -32,6 +32,7 @@ PRODUCERS = (1, 50)
 CPU_GROUP = "Start, memory and CPU"
 CPU_PARTITIONS = 6
 FETCH_PARTITIONS = 20
+READING = "librdkafka with fetch.queue.backoff.ms=10"
 CONSUMERS = (1, 20)
 COLD_BYTES = {100: 300_000_000, 1_000: 1_000_000_000}
 """What is read cold, by the size of a record."""
@@ -153,7 +154,7 @@ def _cold(size: int, consumers: int, pace: Pace) -> Task:
         id=f"fetch-cold-librdkafka-{size}b-{consumers}x",
         group="Fetch",
         what=f"read {size:,} B cold, {counted(consumers, 'consumer')}",
-        settings=f"librdkafka, {FETCH_PARTITIONS} partitions shared out, not in the page cache",
+        settings=f"{READING}, {FETCH_PARTITIONS} partitions shared out, not in the page cache",
         fsync=NOT_PRODUCED,
         unit="records/s",
         expected=1.0,
@@ -206,7 +207,7 @@ def _tail(consumers: int, pace: Pace) -> Task:
         id=f"fetch-tail-librdkafka-{TAIL_SIZE}b-{consumers}x",
         group="Fetch",
         what=f"read {TAIL_SIZE:,} B at the tail, {counted(consumers, 'consumer')}",
-        settings=f"librdkafka, {FETCH_PARTITIONS} partitions shared out, while 1 producer writes at its full speed",
+        settings=f"{READING}, {FETCH_PARTITIONS} partitions shared out, while 1 producer writes at its full speed",
         fsync=ACKS_1.fsync,
         unit="records/s",
         expected=1.0,

@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
-from bench.neighbours import RULE
+from bench.neighbours import RULE, SPEED_RULE
 from bench.peers import ratio_plot
-from bench.peers.contract import CPU_UNIT, OURS, Load, Result, limit
+from bench.peers.contract import CPU_UNIT, OURS, UNKNOWN, Load, Result, limit
 from bench.spark_page import table
 from bench.turns import SPREAD_MAX
 
@@ -96,6 +96,7 @@ def render(
         f"The sides take turns, A B A B A B, {rounds}; one broker runs at a time, on a wiped directory on the same",
         "disk, with the same client.",
         *RULE,
+        *SPEED_RULE,
         "A figure is the median of its rounds with their spread: largest less smallest, as a share of the median.",
         f"A row with a spread above {SPREAD_MAX:.0%} on either side is not known yet. The ratio says how many times",
         "as good as the peer we are, whether more or less is better. In the pictures a bar is green where we are at",
@@ -132,16 +133,25 @@ def _summary(results: Sequence[Result]) -> list[str]:
     ]
     for verdict in VERDICTS[1:]:
         if by_verdict[verdict]:
-            lines += ["", f"{verdict.capitalize()}:", ""]
+            certain = _certain(by_verdict[verdict]) if verdict == UNKNOWN else ""
+            lines += ["", f"{verdict.capitalize()}{certain}:", ""]
             lines += [f"- {_told(result)}" for result in by_verdict[verdict]]
     return lines
 
 
-VERDICTS = ("met", "NOT MET", "not known yet", "not measured")
+def _certain(unknown: Sequence[Result]) -> str:
+    """How many of those that are not known yet do not depend on which rounds are compared."""
+    ahead = [each for each in unknown if each.ratio_range and each.ratio_range[0] >= (each.row.expected or 0)]
+    return f" ({len(ahead)} of {len(unknown)} reach it whichever rounds are compared)"
+
+
+VERDICTS = ("met", "NOT MET", UNKNOWN, "not measured")
 
 
 def _told(result: Result) -> str:
     ratio = "" if result.ratio is None else f": {result.ratio:.2f}, expected {result.row.expected:g}"
+    if result.verdict == UNKNOWN and result.ratio_range:
+        ratio += ", {:.2f} to {:.2f} by the rounds that are compared".format(*result.ratio_range)
     return f"`{result.row.id}` ({result.row.what}; against {result.row.peer}){ratio}{_floor(result)}"
 
 

@@ -25,7 +25,14 @@ class Consumers:
     def __init__(
         self, bootstrap: str, topic: str, *, partitions: int, consumers: int, records: int, is_tail: bool = False
     ) -> None:
-        chosen = {"bootstrap.servers": bootstrap, "group.id": "bench", "enable.auto.commit": False, "log_level": 0}
+        chosen = {
+            "bootstrap.servers": bootstrap,
+            "group.id": "bench",
+            "enable.auto.commit": False,
+            "log_level": 0,
+            # By default whoever has enough before it asks for nothing for a second: the quicker broker would wait more.
+            "fetch.queue.backoff.ms": 10,
+        }
         self._consumers = [Consumer(chosen) for _ in range(consumers)]
         self._shares = [
             [TopicPartition(topic, number) for number in range(each, partitions, consumers)]

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bench.append import file_system, workplace
-from bench.neighbours import Neighbours
+from bench.neighbours import Neighbours, Speed
 from bench.peers.contract import Broker, Pace, Session, Task, Unmeasured
 from bench.peers.store import Store, pick
 from tests.peers.maven import PeerMissing
@@ -52,7 +52,7 @@ def take(
     What is left to be written to the disk would slow down what comes next, so the disk settles before each task.
     Tasks that neighbours disturbed are taken again, in another turn.
     """
-    neighbours = neighbours or Neighbours.of_run(pace.rounds)
+    neighbours = neighbours or Neighbours.of_run(pace.rounds, speed=Speed())
     directory.mkdir(parents=True, exist_ok=True)
     if file_system(directory) == "tmpfs":
         raise SystemExit(f"{directory} lies in memory (tmpfs); name a directory on a real disk with --directory")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.neighbours import LOOKS_MAX, Neighbours, Reading, reading
+from bench.neighbours import LOOKS_MAX, Neighbours, Reading, Speed, reading, spin_s
 
 TURN = 1000
 
@@ -58,3 +58,28 @@ def test_the_system_tells_what_was_stolen(tmp_path: Path) -> None:
 
     assert reading(told_by_system) == Reading(80, 360)
     assert reading(tmp_path / "absent") == Reading(0, 0)
+
+
+def quiet(*spins: float) -> Neighbours:
+    """Nobody takes any time, and a small computation takes so long each time."""
+    return Neighbours(told().__next__, lambda seconds: None, speed=Speed(iter(spins).__next__))
+
+
+def test_a_turn_at_the_usual_speed_counts_whichever_that_is() -> None:
+    watching = quiet(2.1, 2.0, 2.2, 2.1)
+    assert [watching.undisturbed(count(1).__next__) for _ in range(2)] == [1, 1]
+
+
+@pytest.mark.parametrize("other", [1.0, 4.0])
+def test_a_turn_while_the_processor_was_faster_or_slower_is_taken_again(
+    other: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    takes = count(1)
+    # It is other after the second turn, and still when it is looked at first.
+    watching = quiet(2.0, 2.0, 2.0, other, other, 2.0, 2.0, 2.0)
+    assert [watching.undisturbed(takes.__next__) for _ in range(2)] == [1, 3]
+    assert capsys.readouterr().err.count("faster or slower than it mostly is") == 1
+
+
+def test_a_small_computation_takes_some_time() -> None:
+    assert 0 < spin_s() < 60

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+from types import ModuleType
 
 import pytest
 
@@ -10,20 +10,17 @@ from tests.records.samples import PLAIN, Implementation, compiled
 
 
 @pytest.fixture
-def kernel_implementation() -> Implementation:
-    """The compiled kernel; REQUIRE_KERNEL=1 makes its absence a failure."""
+def kernel_implementation(compiled_kernel: ModuleType) -> Implementation:
+    """What the compiled kernel does."""
     found = compiled()
-    if found is None:
-        if os.environ.get("REQUIRE_KERNEL") == "1":
-            pytest.fail("REQUIRE_KERNEL=1, but the compiled kernel is not in use", pytrace=False)
-        pytest.skip("the compiled kernel is not in use")
+    assert found is not None, f"{compiled_kernel} is in use"
     return found
 
 
-@pytest.fixture(params=["plain", "compiled"])
-def implementation(request: pytest.FixtureRequest) -> Implementation:
+@pytest.fixture
+def implementation(request: pytest.FixtureRequest, is_compiled: bool) -> Implementation:
     """Plain Python first, then the compiled kernel."""
-    if request.param == "plain":
+    if not is_compiled:
         return PLAIN
     found: Implementation = request.getfixturevalue("kernel_implementation")
     return found

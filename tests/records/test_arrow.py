@@ -42,13 +42,10 @@ WITHOUT_HEADERS = 31
 Pack = Callable[..., Packed]
 
 
-@pytest.fixture(params=["plain", "compiled"])
-def pack(request: pytest.FixtureRequest) -> Pack:
+@pytest.fixture
+def pack(is_compiled: bool) -> Pack:
     """Both ways from Arrow to packed records."""
-    if request.param == "plain":
-        return pack_plain
-    request.getfixturevalue("kernel_implementation")
-    return pack_compiled
+    return pack_compiled if is_compiled else pack_plain
 
 
 def columns_of(implementation: Implementation, run: bytes, *, flags: int = EVERYTHING, **limits: Any) -> Any:

@@ -12,7 +12,7 @@ from ottla.partitions.watermarks import AcksAll
 from ottla.protocol.messages.produce import ProduceRequest
 from ottla.protocol.wire import Buffer
 from ottla.records.batch import TimestampType, peek
-from ottla.records.plain import PLAIN_ATTRIBUTES
+from ottla.records.plain import PLAIN_ATTRIBUTES, Place
 
 ACKS_ALL = -1
 
@@ -52,12 +52,9 @@ def is_plain(request: ProduceRequest, partition: Partition) -> bool:
     )
 
 
-def append_plain(partition: Partition, batches: list[Buffer], *, acks: int) -> list[int] | None:
-    """Append batches with one write; returns the offset of each.
+def append_plain(partition: Partition, batches: list[Buffer], *, acks: int) -> list[Place] | None:
+    """Append batches with one write; returns the place of each.
 
     None, and nothing has happened, if one of them needs a second look. So does a Refusal mean, whosever it is.
     """
-    if waits_for_disk(partition, acks):
-        return None
-    places = partition.append_run(batches)
-    return None if places is None else [place[0] for place in places]
+    return None if waits_for_disk(partition, acks) else partition.append_run(batches)

@@ -88,3 +88,16 @@ def plan_run(
     decompressed_bytes_max: int,
     joined_bytes_max: int,
 ) -> tuple[list[Buffer], list[Place], int, int, bool] | None: ...
+def cut_alike(
+    data: bytes | memoryview, start: int, opening: bytes, head: bytes, size_max: int
+) -> tuple[list[Buffer], list[bytes], int, bool]: ...
+def cut_entries(data: bytes | memoryview, at: int, end: int) -> list[tuple[int, Buffer]]: ...
+def answer_alike(
+    size: bytes,
+    numbers: list[bytes],
+    before: bytes,
+    places: list[Place],
+    append_time_ms: int,
+    log_start_offset: int,
+    after: bytes,
+) -> bytes: ...

@@ -2,8 +2,8 @@
 
 A slow consumer costs no memory: while the transport is full nothing is read. A large range that is in the page
 cache is sent by the system, without passing through this program; that needs the socket itself, and is done only
-while the transport holds nothing back. A range that is not in the page cache is read by a thread, so that a cold
-disk never stops the loop.
+while the transport holds nothing back. What is not in the page cache a thread has brought there, with all that the
+answer still holds and what will be asked for next, so that a cold disk never stops the loop and is never idle.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from ottla.broker.file_range import FileRange
 from ottla.errors import StorageFault
 from ottla.partitions.sync_pool import SyncRunner
 from ottla.protocol.wire import Buffer
+from ottla.server.read_ahead import ReadAhead, Wanted, ask
 
 CHUNK_BYTES = 256 << 10
 """How much of a file is handed over at once."""
@@ -31,25 +32,52 @@ _NO_SOCKET = -1
 Part = Buffer | FileRange
 
 
+class _WarmUp:
+    """Waits on another thread until a piece of a file is in memory."""
+
+    __slots__ = ("_piece",)
+
+    def __init__(self, piece: Wanted) -> None:
+        self._piece = piece
+
+    def run(self) -> None:
+        ask(self._piece)
+        for probe in _probes(self._piece):
+            self._piece.file.read(position=probe, size=1)
+
+
+class _AskAhead:
+    """Asks the disk for what comes next, on another thread: a disk that is busy takes its time to be asked."""
+
+    __slots__ = ("_wanted",)
+
+    def __init__(self, wanted: list[Wanted]) -> None:
+        self._wanted = wanted
+
+    def run(self) -> None:
+        for each in self._wanted:
+            ask(each)
+
+
 class _ColdRead:
     """Reads a piece of a file on another thread."""
 
-    __slots__ = ("_part", "_position", "_size", "data")
+    __slots__ = ("_piece", "data")
 
-    def __init__(self, part: FileRange, *, position: int, size: int) -> None:
-        self._part = part
-        self._position = position
-        self._size = size
+    def __init__(self, piece: Wanted) -> None:
+        self._piece = piece
         self.data = b""
 
     def run(self) -> None:
-        self.data = self._part.file.read(position=self._position, size=self._size)
+        file, start, end = self._piece
+        self.data = file.read(position=start, size=end - start)
 
 
 class Outbox:
     """The queue of one connection."""
 
     __slots__ = (
+        "_ahead",
         "_fail",
         "_has_room",
         "_is_full",
@@ -59,6 +87,7 @@ class Outbox:
         "_runner",
         "_socket",
         "_transport",
+        "_warmed",
     )
 
     def __init__(
@@ -77,6 +106,9 @@ class Outbox:
         self._position = 0
         self._is_full = False
         self._reading = False
+        self._ahead = ReadAhead()
+        self._warmed: Wanted | None = None
+        """What has been brought into memory; what is not there afterwards has to be read."""
         socket = transport.get_extra_info("socket")
         is_plain = socket is not None and transport.get_extra_info("sslcontext") is None
         self._socket: int = socket.fileno() if is_plain and _CACHED_ONLY else _NO_SOCKET
@@ -96,6 +128,7 @@ class Outbox:
                 self._transport.writelines(parts)  # type: ignore[arg-type]
                 return
         self._parts.extend(parts)
+        self._ask([each for each in self._ahead.coming(parts) if not is_cached(each)])
         self.go_on()
 
     def pause(self) -> None:
@@ -124,11 +157,12 @@ class Outbox:
                 ready.append(part)  # type: ignore[arg-type]
                 continue
             position, size = part.position + self._position, min(CHUNK_BYTES, part.size - self._position)
+            piece = Wanted(part.file, position, position + size)
             if size >= SENDFILE_BYTES_MIN and self._socket != _NO_SOCKET:
                 if ready:
                     self._write_at_once(ready)
                     ready, size_ready = [], 0
-                if self._holds_nothing and is_cached(part, position=position, size=size):
+                if self._holds_nothing and is_cached(piece):
                     sent = self._send_file(part, position=position, size=size)
                     if sent:
                         self._note_sent(part, sent)
@@ -136,9 +170,12 @@ class Outbox:
                     if not parts:
                         return
                     # The socket is full: the transport takes the next piece, and tells when there is room again.
-            data = read_cached(part, position=position, size=size)
+            data = read_cached(piece)
             if not data:
-                self._read_cold(part, size)
+                if data is None or piece == self._warmed:
+                    self._read_cold(part, piece)
+                else:
+                    self._warm_up(piece)
                 break
             ready.append(data)
             self._note_sent(part, len(data))
@@ -195,9 +232,27 @@ class Outbox:
             self._parts.popleft()
             self._position = 0
 
-    def _read_cold(self, part: FileRange, size: int) -> None:
+    def _warm_up(self, piece: Wanted) -> None:
         self._reading = True
-        job = _ColdRead(part, position=part.position + self._position, size=size)
+        self._warmed = piece
+
+        def done(fault: StorageFault | None) -> None:
+            self._reading = False
+            if fault is not None and self._parts:
+                self._fail(str(fault))
+                return
+            self._go_on_and_tell()
+
+        self._runner.submit(_WarmUp(piece), done)
+        self._ask(self._ahead.missed(self._parts))
+
+    def _ask(self, wanted: list[Wanted]) -> None:
+        if wanted:
+            self._runner.submit(_AskAhead(wanted), lambda fault: None)
+
+    def _read_cold(self, part: FileRange, piece: Wanted) -> None:
+        self._reading = True
+        job = _ColdRead(piece)
 
         def done(fault: StorageFault | None) -> None:
             self._reading = False
@@ -209,32 +264,41 @@ class Outbox:
                 return
             self._note_sent(part, len(job.data))
             self._transport.write(job.data)
-            self.go_on()
-            if self.is_idle:
-                self._has_room()
+            self._go_on_and_tell()
 
         self._runner.submit(job, done)
 
+    def _go_on_and_tell(self) -> None:
+        self.go_on()
+        if self.is_idle:
+            self._has_room()
 
-def is_cached(part: FileRange, *, position: int, size: int) -> bool:
-    """Whether the range seems to be in memory: its ends are, and every so many bytes between them."""
-    file = part.file.fileno()
+
+def _probes(piece: Wanted) -> tuple[int, ...]:
+    return (*range(piece.start, piece.end, PROBE_BYTES), piece.end - 1)
+
+
+def is_cached(piece: Wanted) -> bool:
+    """Whether a piece seems to be in memory: its ends are, and every so many bytes between them."""
+    descriptor = piece.file.fileno()
     try:
-        for probe in (*range(position, position + size, PROBE_BYTES), position + size - 1):
-            os.preadv(file, [_PROBE], probe, _CACHED_ONLY)
+        for probe in _probes(piece):
+            os.preadv(descriptor, [_PROBE], probe, _CACHED_ONLY)
     except OSError:
         # Not in memory, or a file system that cannot tell: a thread reads it.
         return False
     return True
 
 
-def read_cached(part: FileRange, *, position: int, size: int) -> memoryview | bytes:
-    """What of the range is in memory; empty when the disk would have to be asked."""
+def read_cached(piece: Wanted) -> memoryview | bytes | None:
+    """What of the piece is in memory; empty when the disk would have to be asked, None where the system cannot tell."""
     if not _CACHED_ONLY:
-        return b""
-    buffer = bytearray(size)
+        return None
+    buffer = bytearray(piece.end - piece.start)
     try:
-        count = os.preadv(part.file.fileno(), [buffer], position, _CACHED_ONLY)
-    except OSError:
+        count = os.preadv(piece.file.fileno(), [buffer], piece.start, _CACHED_ONLY)
+    except BlockingIOError:
         return b""
+    except OSError:
+        return None
     return memoryview(buffer)[:count]

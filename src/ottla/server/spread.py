@@ -27,29 +27,27 @@ from ottla.protocol.messages.produce import (
     TopicProduceResponse,
 )
 from ottla.protocol.wire import Buffer, varint
-from ottla.records.batch import HEADER_SIZE, NO_TIMESTAMP
+from ottla.records.batch import NO_TIMESTAMP
+from ottla.server.alike import (
+    FLEXIBLE_VERSION_MIN,
+    ID_AT,
+    ID_END,
+    SIZE_BYTES,
+    VERSION_AT,
+    Entry,
+    cut_entries,
+    pack_size,
+    read_size,
+)
 
 TOPICS_MAX = 128
 """How many different topics one connection is remembered by."""
-FLEXIBLE_VERSION_MIN = 9
 
-VERSION_AT, ID_AT, ID_END = 3, 4, 8
-"""Where a request's version stands, and its number: behind its API."""
 _EMPTY_END = b"\1\0\0"
 """How a request ends that has a topic without partitions: no partitions, and no tagged fields of either."""
-_END_BYTES = 2
-"""No tagged fields of the topic and of the request: two zeros."""
-SIZE_BYTES = 4
-_SIZE = Struct(">i")
-pack_size, read_size = _SIZE.pack, _SIZE.unpack_from
-_read_entry = Struct(">iBBB").unpack_from
-"""A partition's number, and up to three bytes of seven bits: one more than the length of its batch."""
-_ENTRY_BYTES_MIN = 4 + 1 + HEADER_SIZE + 1
 _pack_told = Struct(">ihqqq").pack
 """A partition's number, no error, where its batch stands, when that was stamped, and where its log starts."""
 _MARK = 0x5A5A5A5A
-
-_Batch = tuple[int, Buffer]
 
 
 class _Topic:
@@ -72,6 +70,15 @@ class _Topic:
         # Before the count, which is one byte here.
         self._before = before[:-1]
         self._end = last[len(self._behind) :]
+
+    def takes(self, entries: Sequence[Entry]) -> bool:
+        """Whether all of them are for partitions that were served before, and could be now without waiting."""
+        partitions, acks = self.partitions, self.acks
+        for index, _ in entries:
+            partition = partitions.get(index)
+            if partition is None or partition.offline is not None or waits_for_disk(partition, acks):
+                return False
+        return True
 
     def _encode(self, answers: Sequence[PartitionProduceResponse]) -> bytes:
         """An answer without its size and number, as any is encoded."""
@@ -110,7 +117,7 @@ class Spread:
     def answers(self, data: bytes | memoryview, start: int, *, frame_bytes_max: int) -> bytes:
         """The answers to the requests from `start` on, up to the first that is not whole, or is to be read."""
         topic: _Topic | None = None
-        requests: list[tuple[bytes, list[_Batch]]] = []
+        requests: list[tuple[bytes, list[Entry]]] = []
         end = self._end
         while end and start + SIZE_BYTES <= len(data):
             at = start + SIZE_BYTES
@@ -122,11 +129,11 @@ class Spread:
             found = self._topics.get(head[ID_END:])
             if found is None or not head.startswith(found.start) or (topic is not None and found is not topic):
                 break
-            batches = _batches(data, at + end, following, found)
-            if not batches:
+            entries = cut_entries(data, at=at + end, end=following)
+            if not entries or not found.takes(entries):
                 break
             topic = found
-            requests.append((head[ID_AT:ID_END], batches))
+            requests.append((head[ID_AT:ID_END], entries))
             start = following
         self.position, self.taken = start, len(requests)
         return b"" if topic is None else _append(topic, requests)
@@ -160,53 +167,16 @@ class Spread:
             topic.partitions[data.index] = partition
 
 
-def _batches(data: bytes | memoryview, at: int, end: int, topic: _Topic) -> list[_Batch]:
-    """The batches that stand there, up to the end of the request; none unless all of it is as it should be."""
-    partitions, acks = topic.partitions, topic.acks
-    if at + 1 + _ENTRY_BYTES_MIN + _END_BYTES > end:
-        return []
-    count = data[at]
-    at += 1
-    if count >= 0x80:
-        count = count & 0x7F | data[at] << 7
-        at += 1
-        if count >= 0x4000:
-            return []
-    found: list[_Batch] = []
-    for _ in range(count - 1):
-        if at + _ENTRY_BYTES_MIN > end:
-            return []
-        index, length, second, third = _read_entry(data, at)
-        partition = partitions.get(index)
-        if partition is None or partition.offline is not None or waits_for_disk(partition, acks):
-            return []
-        at += 5
-        if length >= 0x80:
-            length = length & 0x7F | second << 7
-            at += 1
-            if length >= 0x4000:
-                if third >= 0x80:
-                    return []
-                length = length & 0x3FFF | third << 14
-                at += 1
-        records_end = at + length - 1
-        if length <= HEADER_SIZE or records_end >= end or data[records_end]:
-            return []
-        found.append((index, data[at:records_end]))
-        at = records_end + 1
-    return found if at + _END_BYTES == end and not data[at] and not data[at + 1] else []
-
-
-def _append(topic: _Topic, requests: Sequence[tuple[bytes, list[_Batch]]]) -> bytes:
+def _append(topic: _Topic, requests: Sequence[tuple[bytes, list[Entry]]]) -> bytes:
     """Append everything, and answer."""
     together: dict[int, list[Buffer]] = {}
-    for _, batches in requests:
-        for index, records in batches:
+    for _, entries in requests:
+        for index, records in entries:
             together.setdefault(index, []).append(records)
     told = {
         index: iter(_append_to(topic, index, topic.partitions[index], batches)) for index, batches in together.items()
     }
-    return b"".join([topic.answer(number, [next(told[index]) for index, _ in batches]) for number, batches in requests])
+    return b"".join([topic.answer(number, [next(told[index]) for index, _ in entries]) for number, entries in requests])
 
 
 def _append_to(

@@ -41,7 +41,7 @@ from ottla.storage.recovery import EPOCHS_FILE, Recovery, RecoveryReport, note_f
 from ottla.storage.removal import ReleaseJob, RemovalJob, write_log_start
 from ottla.storage.retention import SegmentFacts
 from ottla.storage.rolling import look_again, roll_is_due
-from ottla.storage.runs import Appended, has_room, headers_of
+from ottla.storage.runs import Appended, headers_of
 from ottla.storage.segment import LOOK_FIRST, SNAPSHOT_SUFFIX, Segment, file_name
 from ottla.storage.segments import Segments
 from ottla.storage.swap import SwapJob
@@ -181,9 +181,9 @@ class Log(ReadableLog):
         if leader_epoch != self._epoch or active.end_offset != first:
             return None
         run = plan_run(batches, limits, first_offset=first, leader_epoch=leader_epoch)
-        if run is None or not has_room(active, run, segment_bytes=self._config.segment_bytes):
+        if run is None or not active.has_room(run, bytes_max=self._config.segment_bytes):
             return None
-        if (headers := headers_of(batches, run, self.producers)) is None:
+        if (headers := headers_of(batches, run, self.producers) if run.has_producer else ()) is None:
             return None
         self._put(active, run.parts, run.places)
         self.end_offset = active.end_offset

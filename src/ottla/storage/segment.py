@@ -14,8 +14,8 @@ from operator import attrgetter
 from struct import Struct
 
 from ottla.errors import BatchError, InvalidTopicLayout, StorageError, StorageFault
-from ottla.records.batch import HEADER_SIZE, LOG_OVERHEAD, NO_TIMESTAMP, BatchHeader, Buffer, peek
-from ottla.records.plain import Place
+from ottla.records.batch import HEADER_SIZE, LOG_OVERHEAD, NO_TIMESTAMP, OFFSET_DELTA_MAX, BatchHeader, Buffer, peek
+from ottla.records.plain import Place, Run
 from ottla.storage import aborted_index, offset_index, seal, time_index
 from ottla.storage.aborted_index import AbortedTransaction
 from ottla.storage.checkpoint import read_small, write_atomically
@@ -210,6 +210,18 @@ class Segment:
             position += size
             self.end_offset = last + 1
         self.size = position
+
+    def has_room(self, run: Run, *, bytes_max: int) -> bool:
+        """Whether a run can be written without a closer look at it."""
+        indexes = self._indexes
+        return (
+            self.size + run.size <= bytes_max
+            and run.newest_ms <= self.roll_after_ms
+            and run.places[-1][1] - self.base_offset < OFFSET_DELTA_MAX
+            # The index could be full before the last of them, which then belongs into another segment.
+            and indexes is not None
+            and indexes.offsets.count + len(run.places) <= self.index_entries_max
+        )
 
     def note_aborted(self, transaction: AbortedTransaction) -> None:
         assert self._indexes is not None

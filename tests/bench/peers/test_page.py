@@ -55,6 +55,18 @@ def test_the_summary_counts_the_verdicts_and_names_those_that_fell_short() -> No
     assert "- `raw-1000b` (produce 100 B; against kafka): 1.00, expected 3" in text
 
 
+def test_of_a_row_that_is_not_known_yet_the_summary_tells_what_any_two_rounds_say() -> None:
+    peer = [Turn(value=1_000.0)] * 3
+    ahead, either = (
+        Result(replace(ROW, id=name), {OURS: [Turn(value=value) for value in values], KAFKA: peer}, {})
+        for name, values in (("ahead", (3_000.0, 5_000.0, 9_000.0)), ("either", (2_900.0, 5_000.0, 9_000.0)))
+    )
+    text = rendered(ahead, either)
+
+    assert "Not known yet (1 of 2 reach it whichever rounds are compared):" in text
+    assert "5.00, expected 3, 3.00 to 9.00 by the rounds that are compared" in text
+
+
 def test_a_row_of_cpu_seconds_that_fell_short_tells_what_the_kernel_alone_would_leave() -> None:
     row = replace(ROW, id="cpu-1000b", unit="s/GB", better="less")
     ours = Turn(value=1.5, load=replace(LOAD, broker_kernel_s=2.0))

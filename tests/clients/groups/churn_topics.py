@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Iterable, Sequence
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, Message, Producer
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.clients.groups.churn_checks import Spot
@@ -69,6 +69,16 @@ class Topics:
         for topic, partition, offset in self.produced:
             highest[topic, partition] = max(offset + 1, highest.get((topic, partition), 0))
         return highest
+
+    def commit_beginnings(self, group: str) -> None:
+        """Commit offset 0 everywhere, so that no member has to ask where a partition begins.
+
+        librdkafka 2.16 may be given back a partition while it waits for that answer. It takes the next answer, but asks
+        once more by a timer that it forgot, and then reads and commits from the beginning again, without a rebalance.
+        """
+        beginnings = [TopicPartition(*place, 0) for place in sorted(self.places)]
+        asked = self._admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, beginnings)])
+        asked[group].result(ANSWER_SECONDS_MAX)
 
     def committed(self, group: str) -> dict[Place, int]:
         """All committed offsets of a group, as the broker tells them; asked again while it reads them back."""

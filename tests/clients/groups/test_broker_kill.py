@@ -129,6 +129,8 @@ def test_no_acknowledged_commit_is_taken_back_when_the_broker_is_killed_and_ever
     server = make_server(settings=SETTINGS).start()
     topics = Topics(server.address)
     topics.make(TOPIC, partitions=PARTITIONS)
+    for group in GROUPS:
+        topics.commit_beginnings(group)
     with company(tmp_path / "members") as members:
         _start_members(members, server)
         for _ in range(ROUNDS):

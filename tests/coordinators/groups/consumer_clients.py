@@ -6,7 +6,7 @@ slowly, and says so in its next request. Answers may be lost on the way. What th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from struct import pack, unpack_from
 
@@ -83,12 +83,23 @@ class ConsumerClient(Client):
         self.tells_all = True
         self.tells_owned = False
         self.changed_wishes = False
+        self.owned_said: Sequence[TopicPartitions] | None = None
+        self.is_hasty = random.random() < 0.3
+        """It may say all, with what it owns, and take over what it was told before the broker hears of that."""
+        self.is_forgetful = random.random() < 0.3
+        """After a lost answer it says the same once more, and not all that it could."""
 
     def turn(self, send: Send) -> None:
+        said: ConsumerGroupHeartbeatRequest | None = None
+        if self.is_hasty and self.random.random() < 0.5:
+            self.tells_all = True
+            said = self._request()
         if self.owned != self.assigned and not (self.is_slow and self.random.random() < 0.8):
             self.owned = set(self.assigned)
             self.tells_owned = True
-        send(self, self._request())
+        request = said or self._request()
+        self.owned_said = request.topic_partitions
+        send(self, request)
 
     def _request(self) -> ConsumerGroupHeartbeatRequest:
         joining = self.epoch == 0
@@ -110,7 +121,8 @@ class ConsumerClient(Client):
         if response.error_code in (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID):
             self._begin_anew()
         elif response.error_code == ErrorCode.NONE:
-            self.tells_all = self.tells_owned = self.changed_wishes = False
+            self.tells_all = self.changed_wishes = False
+            self.tells_owned = self.tells_owned and self.owned_said != _parts(self.owned)
             self.member_id = response.member_id or self.member_id
             self.epoch = response.member_epoch
             if response.assignment is not None:
@@ -123,7 +135,7 @@ class ConsumerClient(Client):
         self.tells_all = True
 
     def miss(self) -> None:
-        self.tells_all = True
+        self.tells_all = self.tells_all or not self.is_forgetful
 
     def subscribe(self, topic_names: set[str], pattern: str) -> None:
         """Want something else from the next heartbeat on."""

@@ -1,6 +1,7 @@
 """ConsumerGroupHeartbeat, versions 0-1: a member of a consumer group (KIP-848) joins, stays, moves on or leaves.
 
-Version 1 brings subscriptions by pattern, and member ids that the client makes.
+Version 1 brings subscriptions by pattern, and member ids that the client makes. An assignment is told with every answer
+until the member says that it owns just that; a client that lost an answer, or was quicker than one, is not left behind.
 """
 
 from __future__ import annotations

@@ -5,7 +5,9 @@ anything is written; what follows is in `consumer_progress`. Members of the clas
 `consumer_classic`, groups that change their kind in `conversion`.
 
 Where Ottla does more than Kafka: a heartbeat for a group that is gone is told that its member is unknown, after which
-clients join by themselves; a static member may repeat a join whose answer it missed. Not done: racks have no say in
+clients join by themselves; a static member may repeat a join whose answer it missed; an assignment is told again with
+every answer until the member says that it owns just that; and a heartbeat that says less may have been sent before
+the member took over what it was told, so that nothing of it goes to others at once. Not done: racks have no say in
 assignments, and patterns match topics whatever the member may read.
 """
 
@@ -168,7 +170,11 @@ class ConsumerProtocol:
         """Take in what the member says, move it on, and tell it where it is."""
         request = beat.request
         before = member
-        member = self._progress.advance(request.group_id, member.member_id, facts, beat.owned, pattern, outcome, now_ms)
+        # Who joins owns nothing, whatever it was told before.
+        is_joining = request.member_epoch == JOIN_EPOCH
+        member = self._progress.advance(
+            request.group_id, member.member_id, facts, beat.owned, pattern, outcome, now_ms, is_sure=is_joining
+        )
         group = self._group(request.group_id)
         if before.is_classic:
             # What only classic members are waited for with. It may have to give back as before.
@@ -176,12 +182,12 @@ class ConsumerProtocol:
             group.deadlines.cancel(Wait.SYNC, member.member_id, outcome)
         session_end_ms = now_ms + self._settings.consumer_session_timeout_ms
         group.deadlines.set(Wait.SESSION, member.member_id, outcome, at_ms=session_end_ms)
-        is_news = request.member_epoch == JOIN_EPOCH or is_full(request) or member.assigned != before.assigned
+        is_open = group.note_owned(member, beat.owned, now_ms, has_changed=member.assigned != before.assigned)
         response = ConsumerGroupHeartbeatResponse(
             member_id=member.member_id,
             member_epoch=member.epoch,
             heartbeat_interval_ms=self._settings.consumer_heartbeat_interval_ms,
-            assignment=told(member.assigned) if is_news else None,
+            assignment=told(member.assigned) if is_open or is_full(request) else None,
         )
         outcome.reply(ticket=beat.ticket, response=response)
 

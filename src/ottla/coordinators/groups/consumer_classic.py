@@ -110,7 +110,7 @@ class ClassicMembers:
             self._progress.put_in_place(group, holder, member_id, outcome)
         owned = self._owned(subscription.owned)
         self._hold_claimed(group, member_id, owned, outcome)
-        member = self._progress.advance(request.group_id, member_id, facts, owned, None, outcome, now_ms)
+        member = self._progress.advance(request.group_id, member_id, facts, owned, None, outcome, now_ms, is_sure=True)
         outcome.reply(ticket, _joined(member))
         if not self._departures.convert_back(group, outcome, now_ms):
             self._expect_sync(group, member, outcome, now_ms)

@@ -1,8 +1,8 @@
 """A consumer group (KIP-848): its members, its epochs, and the questions that the rest of the broker asks of it.
 
 What is recorded changes in `consumer_replay` only, through the few methods here that say so. Soft are the deadlines,
-the compiled patterns, and which version of the topics the group has looked at. What to do about any of it is decided
-in `consumer` and its neighbours.
+the compiled patterns, which version of the topics the group has looked at, and who has still to confirm its
+assignment. What to do about any of it is decided in `consumer` and its neighbours.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from ottla.coordinators.groups.assignors import NOTHING, Assignment
 from ottla.coordinators.groups.consumer_deadlines import Deadlines, Wait
 from ottla.coordinators.groups.consumer_limits import check_room, member_bytes
 from ottla.coordinators.groups.consumer_member import ConsumerMember, MemberFacts
+from ottla.coordinators.groups.reconciliation import Owned
 from ottla.coordinators.groups.records import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupMemberMetadataKey,
@@ -53,6 +54,7 @@ class ConsumerGroup:
         self.names_version_looked = NEVER_LOOKED
         """Up to which change of the topics the patterns have been compared."""
         self.became_empty_ms: int | None = None
+        self._unconfirmed_ms: dict[str, int] = {}
         self._static_ids: dict[str, str] = {}
         self._owners: dict[tuple[bytes, int], str] = {}
         self._subscriptions: dict[frozenset[str], frozenset[str]] = {}
@@ -187,6 +189,24 @@ class ConsumerGroup:
         """Who owns a partition, or has still to give it back."""
         return self._owners.get(partition)
 
+    def note_owned(self, member: ConsumerMember, owned: Owned | None, now_ms: int, *, has_changed: bool) -> bool:
+        """Note what a heartbeat says that its member owns; whether it has still to say that of all it is assigned.
+
+        The answer that told it may have been lost. Not every client asks again then: librdkafka takes the next answer
+        without an assignment for one to what it has, and would keep for ever what others wait for.
+        """
+        if owned is not None and owned == member.assigned:
+            self._unconfirmed_ms.pop(member.member_id, None)
+        elif has_changed:
+            self._unconfirmed_ms[member.member_id] = now_ms
+        elif owned is not None:
+            self._unconfirmed_ms.setdefault(member.member_id, now_ms)
+        return member.member_id in self._unconfirmed_ms
+
+    def unconfirmed_for_ms(self, member_id: str, now_ms: int) -> int:
+        """For how long a member has owed us a word that it owns what it was told; 0 where it owes none."""
+        return now_ms - self._unconfirmed_ms.get(member_id, now_ms)
+
     def target_of(self, member_id: str) -> Assignment:
         return self.targets.get(member_id, NOTHING)
 
@@ -219,6 +239,7 @@ class ConsumerGroup:
     def drop_member(self, member_id: str) -> None:
         """Let go of a member and of what it owned; fine if there is none."""
         member = self.members.pop(member_id, None)
+        self._unconfirmed_ms.pop(member_id, None)
         if member is not None:
             self._release(member)
             self._count(member_id, 0)

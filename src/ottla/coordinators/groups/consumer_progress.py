@@ -23,7 +23,7 @@ from ottla.coordinators.groups.consumer_member import (
 )
 from ottla.coordinators.groups.consumer_subscriptions import PATTERNS_SLICE_INTERVAL_MS, Subscriptions
 from ottla.coordinators.groups.groups import Groups
-from ottla.coordinators.groups.reconciliation import Owned, reconciled
+from ottla.coordinators.groups.reconciliation import Owned, is_less, reconciled
 from ottla.coordinators.groups.records import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupMemberMetadataKey,
@@ -64,16 +64,33 @@ class Progress:
         pattern: Pattern | None,
         outcome: Outcome,
         now_ms: int,
+        *,
+        is_sure: bool,
     ) -> ConsumerMember:
-        """Take in what a member says of itself, and go on from there; returns the member as it is then."""
+        """Take in what a member says of itself, and go on from there; returns the member as it is then.
+
+        `is_sure` where it cannot have been told anything that it is still to take over.
+        """
         group, subscription_changed = self._update(group_id, member_id, facts, pattern, outcome, now_ms)
         self.raise_epoch(group, outcome, now_ms, force=subscription_changed)
         if group.epoch > group.target_epoch:
             self._make_target(group, outcome, now_ms)
         member = group.member(member_id)
-        if not member.is_at(group.target_epoch):
+        if not member.is_at(group.target_epoch) and (is_sure or not self._may_own_more(group, member, owned, now_ms)):
             member = self._reconcile(group, member, owned, outcome, now_ms)
         return member
+
+    def _may_own_more(self, group: ConsumerGroup, member: ConsumerMember, owned: Owned | None, now_ms: int) -> bool:
+        """Whether the member may be about to own more than it says, so that it must not go on yet.
+
+        It has said what it owned when it sent the heartbeat; what it was told just before it takes over meanwhile.
+        Who has not done so for as long as a session lasts has something else in mind.
+        """
+        if group.unconfirmed_for_ms(member.member_id, now_ms) >= self._settings.consumer_session_timeout_ms:
+            return False
+        # Of a topic that is gone nobody is about to own anything.
+        known = self._subscriptions.partition_counts
+        return is_less(owned, {topic_id: each for topic_id, each in member.assigned.items() if topic_id in known})
 
     def _update(
         self,

@@ -67,7 +67,8 @@ def owned_partitions(parts: Iterable[TopicPartitions] | None) -> dict[bytes, set
         return None
     owned: dict[bytes, set[int]] = {}
     for part in parts:
-        owned.setdefault(part.topic_id, set()).update(part.partitions)
+        if part.partitions:
+            owned.setdefault(part.topic_id, set()).update(part.partitions)
     return owned
 
 

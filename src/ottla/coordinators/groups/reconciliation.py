@@ -39,6 +39,13 @@ def reconciled(
     return _next(member, target, target_epoch, wanted, owned, owner_of)
 
 
+def is_less(owned: Owned | None, assigned: Assignment) -> bool:
+    """Whether the member says that it does not own all of these."""
+    if owned is None:
+        return False
+    return any(not numbers <= owned.get(topic_id, _NO_PARTITIONS) for topic_id, numbers in assigned.items())
+
+
 def _still_owns(owned: Owned | None, revoking: Assignment) -> bool:
     """Whether the member has still to give some of these back; a member that does not say has not."""
     if owned is None:

@@ -1,11 +1,12 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""The compiled kernel: loops over records, in and out of batches, and over the batches that a log takes at once.
+"""The compiled kernel: loops over records, in and out of batches, over the batches that a log takes at once, and
+over the requests that bring them.
 
 Works on buffers only; needs neither pyarrow nor numpy, and knows nothing of compression or checksums. Two
 rules keep it inside its memory, whatever the bytes say and even when another thread changes them meanwhile:
 a length is read once, into a local, and compared with what is left before it is used; and room is checked
-before each record is written. The modules `reader`, `packing`, `numpy_columns` and `plain` do the same work
-with the same results; the tests hold them against each other.
+before each record is written. The modules `reader`, `packing`, `numpy_columns`, `plain` and `alike` do the same
+work with the same results; the tests hold them against each other.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -14,7 +15,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_Check, PyBytes_FromStringA
 from cpython.long cimport PyLong_AsLongLongAndOverflow, PyLong_Check
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_Check, PyUnicode_DecodeUTF8
 from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.string cimport memcpy, memset
+from libc.string cimport memcmp, memcpy, memset
 
 from ottla.errors import DecompressionTooLarge, InvalidBatch, InvalidRecord, InvalidText
 
@@ -24,3 +25,4 @@ include "columns.pxi"
 include "packing.pxi"
 include "routing.pxi"
 include "runs.pxi"
+include "requests.pxi"

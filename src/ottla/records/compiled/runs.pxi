@@ -31,9 +31,13 @@ cdef inline void store_big32(uint8_t* p, uint32_t value) noexcept nogil:
     p[3] = value & 0xFF
 
 
+cdef inline void store_big64(uint8_t* p, int64_t value) noexcept nogil:
+    store_big32(p, <uint32_t>(<uint64_t>value >> 32))
+    store_big32(p + 4, <uint32_t><uint64_t>value)
+
+
 cdef inline void put_prefix(uint8_t* p, int64_t offset, int64_t size, int32_t leader_epoch) noexcept nogil:
-    store_big32(p, <uint32_t>(<uint64_t>offset >> 32))
-    store_big32(p + 4, <uint32_t><uint64_t>offset)
+    store_big64(p, offset)
     store_big32(p + LENGTH_AT, <uint32_t>(size - BATCH_OVERHEAD_BYTES))
     store_big32(p + LENGTH_AT + 4, <uint32_t>leader_epoch)
 
