@@ -20,6 +20,7 @@ TURNS_BETWEEN = 12
 WAIT_SECONDS = 240
 LOOK_AGAIN_SECONDS = 0.2
 LOOKS_MAX = 1_000
+DOWN_SECONDS = 1
 
 
 @pytest.fixture
@@ -96,3 +97,25 @@ def test_a_server_that_is_killed_neither_loses_nor_doubles_a_record(server: Serv
 
         assert [copier.failure for copier in copiers] == [None, None]
         assert written(client) == {number: list(range(number, RECORDS, PARTITIONS)) for number in range(PARTITIONS)}
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_loop_waits_for_a_server_that_goes_away_before_the_first_turn(server: ServerProcess, protocol: str) -> None:
+    with ottla.connect(server.address, retry_backoff_ms=20, retry_backoff_max_ms=200) as client:
+        client.admin().create_topic("in", partitions=1)
+        client.admin().create_topic("out", partitions=1)
+        client.producer().send("in", b"1")
+        server.kill()
+        settings = {"protocol": protocol, "session_timeout_ms": 6_000}
+        back = threading.Timer(DOWN_SECONDS, server.start)
+        back.start()
+        try:
+            with client.process("in", group="g", transactional_id="copier", consumer=settings) as work:
+                for records in work:
+                    work.send("out", records[0].value)
+                    work.stop()
+        finally:
+            back.join()
+        with client.consumer(isolation="read_committed") as consumer:
+            consumer.subscribe(["out"])
+            assert next(consumer.records(idle_ms=WAIT_SECONDS * 1_000)).value == b"1"

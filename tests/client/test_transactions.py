@@ -667,6 +667,21 @@ def test_a_cluster_that_was_never_there_is_said_to_be_unreachable(cluster: Scrip
         producer.begin()
 
 
+def test_a_producer_waits_for_a_cluster_that_has_answered_its_client_before(
+    cluster: ScriptedCluster, client: Client, producer: Producer
+) -> None:
+    cluster.create("t")
+    client.admin().list_topics()
+    cluster.down.add(1)
+    cluster.at(5_000, cluster.down.clear)
+
+    producer.begin()
+    producer.send("t", b"1")
+    producer.commit()
+
+    assert cluster.partition("t", 0).values() == [b"1"]
+
+
 @pytest.mark.parametrize("ending", ["commit", "detach"])
 def test_an_async_transaction_whose_records_the_task_could_not_send_is_aborted(
     cluster: ScriptedCluster, ending: str

@@ -8,7 +8,7 @@ from random import Random
 from typing import Any, TypeVar
 from uuid import UUID, uuid4
 
-from ottla.client.cluster import Cluster
+from ottla.client.cluster import Acquaintance, Cluster
 from ottla.client.errors import InvalidSetting
 from ottla.client.settings import Address, ClientSettings, ConsumerSettings, ProducerSettings
 from ottla.client.transport import MonotonicClock, Transport
@@ -43,13 +43,20 @@ class Assembly:
         self.ticks = ticks or MonotonicClock()
         self.chance = chance or Random()
         self._new_uuid = new_uuid
+        self._acquaintance = Acquaintance()
 
     def new_id(self) -> str:
         """A name that nobody else has."""
         return str(self._new_uuid())
 
     def cluster(self) -> Cluster:
-        return Cluster(self._make_transport(), self._bootstrap, settings=self._settings, ticks=self.ticks)
+        return Cluster(
+            self._make_transport(),
+            self._bootstrap,
+            settings=self._settings,
+            ticks=self.ticks,
+            acquaintance=self._acquaintance,
+        )
 
     def producer_settings(self, given: dict[str, Any]) -> ProducerSettings:
         if self._in_process:

@@ -56,11 +56,24 @@ STALE_LEADER = frozenset(
 """Answers that say: what you know of this partition is out of date."""
 
 
+class Acquaintance:
+    """What everything that is made by one client knows of its brokers: whether one of them has ever answered."""
+
+    def __init__(self) -> None:
+        self.is_made = False
+
+
 class Cluster:
     """The brokers that one producer, consumer or admin talks to."""
 
     def __init__(
-        self, transport: Transport, bootstrap: Sequence[Address], *, settings: ClientSettings, ticks: Clock
+        self,
+        transport: Transport,
+        bootstrap: Sequence[Address],
+        *,
+        settings: ClientSettings,
+        ticks: Clock,
+        acquaintance: Acquaintance | None = None,
     ) -> None:
         self.transport = transport
         self.settings = settings
@@ -72,7 +85,7 @@ class Cluster:
         """The levels that the cluster runs its features at, as told last."""
         self._features_epoch = -1
         self._stale: set[str] = set()
-        self._has_answered = False
+        self._acquaintance = acquaintance or Acquaintance()
         self._end_ms: int | None = None
 
     # --- time ----------------------------------------------------------------------------------------
@@ -122,7 +135,7 @@ class Cluster:
             response = await self._ask_versions(address, version)
         if response.error_code != ErrorCode.NONE:
             raise error_for(response.error_code, about=f"{address}: ApiVersions")
-        self._has_answered = True
+        self._acquaintance.is_made = True
         self._versions[address] = {each.api_key: (each.min_version, each.max_version) for each in response.api_keys}
         self._learn_features(response)
 
@@ -153,7 +166,7 @@ class Cluster:
 
         A cluster that cannot be reached is waited for, unless it never was: then the address is likely wrong.
         """
-        return is_retriable(error) or (isinstance(error, NoBrokerReachable) and self._has_answered)
+        return is_retriable(error) or (isinstance(error, NoBrokerReachable) and self._acquaintance.is_made)
 
     def lost(self, address: Address) -> None:
         """The connection broke: whoever answers there next may be another version of the broker."""
@@ -270,7 +283,7 @@ class Cluster:
             try:
                 code = (await self.refresh([name], create=create)).get(name, ErrorCode.NONE)
             except NoBrokerReachable as e:
-                problem, may_pass = e, self._has_answered
+                problem, may_pass = e, self._acquaintance.is_made
             else:
                 view = self.topology.topics.get(name)
                 if view is not None and code is ErrorCode.NONE:

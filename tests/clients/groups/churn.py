@@ -123,7 +123,7 @@ class Churn:
         for member in living:
             member.ask_to_leave()
         for member in living:
-            assert member.join() == 0, f"{member.spec.name} did not end well: see its log"
+            assert member.join() == 0, member.last_words()
 
     # --- what happens ----------------------------------------------------------------------------------
 
@@ -147,7 +147,7 @@ class Churn:
     def _leave(self) -> str:
         member = self._some_member(is_static=False)
         member.ask_to_leave()
-        assert member.join() == 0, f"{member.spec.name} did not end well: see its log"
+        assert member.join() == 0, member.last_words()
         return f"{member.spec.name} leaves"
 
     def _kill(self) -> str:
@@ -167,7 +167,7 @@ class Churn:
             how = "is killed and returns"
         else:
             member.ask_to_leave()
-            assert member.join() == 0, f"{member.spec.name} did not end well: see its log"
+            assert member.join() == 0, member.last_words()
             how = "stops and returns"
         self.company.start(member.spec.again(self._name(member.spec.client)))
         return f"{member.spec.name} {how}"
@@ -186,7 +186,7 @@ class Churn:
         for member in leaving:
             member.ask_to_leave()
         for member in leaving:
-            assert member.join() == 0, f"{member.spec.name} did not end well: see its log"
+            assert member.join() == 0, member.last_words()
         self._wait_for_protocol("CLASSIC")
         return f"all {len(leaving)} of the new protocol leave"
 

@@ -25,6 +25,7 @@ from tests.clients.server_process import ROOT
 END_SECONDS_MAX = 60
 LOOK_SECONDS = 0.2
 """How often a condition that no member tells of is looked at."""
+LAST_WORDS_MAX = 4_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +113,8 @@ class RunningMember:
         self._understand = understand
         self._news = news
         directory.mkdir(parents=True, exist_ok=True)
-        with open(directory / f"{spec.name}.log", "wb") as log:
+        self._log = directory / f"{spec.name}.log"
+        with open(self._log, "wb") as log:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, env=environment, cwd=cwd
             )
@@ -158,6 +160,11 @@ class RunningMember:
     @property
     def is_started(self) -> bool:
         return self.life.tally["started"] > 0
+
+    def last_words(self) -> str:
+        """How it ended, for whoever did not expect it to, or not so."""
+        last = self._log.read_text(errors="replace")[-LAST_WORDS_MAX:]
+        return f"{self.spec.name} ended with exit code {self.join()}; the end of its log:\n{last}"
 
     def _read(self) -> None:
         assert self._process.stdout is not None
@@ -229,7 +236,7 @@ class Company:
             life = member.life
             if member.is_alive or life.was_killed or life.tally["left"] or life.tally["revived"]:
                 continue
-            assert life.tally["fatal"], f"{member.spec.name} has crashed: see its log"
+            assert life.tally["fatal"], member.last_words()
             life.add(Event(time.monotonic_ns(), "revived", None, {}))
             self.start(member.spec.again(f"{member.spec.name}+"))
 

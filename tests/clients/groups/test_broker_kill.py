@@ -119,7 +119,7 @@ def _finish(members: Company, topics: Topics) -> None:
     for member in living:
         member.ask_to_leave()
     for member in living:
-        assert member.join() == 0, f"{member.spec.name} did not end well: see its log"
+        assert member.join() == 0, member.last_words()
 
 
 def test_no_acknowledged_commit_is_taken_back_when_the_broker_is_killed_and_every_group_goes_on(

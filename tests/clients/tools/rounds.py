@@ -119,7 +119,7 @@ class Rounds:
         for member in living:
             member.ask_to_leave()
         for member in living:
-            assert member.join() == 0, f"{member.spec.name} did not end well: see its log"
+            assert member.join() == 0, member.last_words()
 
     # --- what happens ----------------------------------------------------------------------------------
 
@@ -142,7 +142,7 @@ class Rounds:
     def _leave(self) -> str:
         member = self._some_member()
         member.ask_to_leave()
-        assert member.join() == 0, f"{member.spec.name} did not end well: see its log"
+        assert member.join() == 0, member.last_words()
         return f"{member.spec.name} leaves"
 
     def _kill(self) -> str:
@@ -158,7 +158,7 @@ class Rounds:
             member.kill()
         else:
             member.ask_to_leave()
-            assert member.join() == 0, f"{member.spec.name} did not end well: see its log"
+            assert member.join() == 0, member.last_words()
         self._start(member.spec.client, instance=member.spec.instance)
         return f"{member.spec.name} {how} and returns"
 

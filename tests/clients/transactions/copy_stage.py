@@ -151,7 +151,7 @@ class Group:
                 continue
             life = copier.process.life
             has_reason = life.was_killed or life.tally.keys() & {"fatal", "fenced", "words", "left"}
-            assert has_reason, f"{life.spec.name} has crashed: see its log"
+            assert has_reason, copier.process.last_words()
             copier.start()
 
 
