@@ -6,6 +6,7 @@ It counts the Produce requests that reach the broker, so that a test knows how m
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from random import Random
@@ -33,11 +34,27 @@ CUT_BYTES_MAX = 3_000
 _PLACES = {"peername": ("10.0.0.7", 40_000), "sockname": ("10.0.0.1", 9_092)}
 
 
+class Marks:
+    """A socket that remembers how much its owner has asked it to wait for."""
+
+    def __init__(self) -> None:
+        self.told: list[int] = []
+
+    def setsockopt(self, level: int, option: int, value: int, /) -> None:
+        assert (level, option) == (socket.SOL_SOCKET, socket.SO_RCVLOWAT)
+        self.told.append(value)
+
+    def fileno(self) -> int:
+        """Nothing can be sent past the transport."""
+        return -1
+
+
 class RememberingTransport(asyncio.Transport):
     """Keeps what is written, and whether it was closed."""
 
     def __init__(self) -> None:
-        super().__init__(_PLACES)
+        self.marks = Marks()
+        super().__init__({**_PLACES, "socket": self.marks})
         self.data = b""
         self.is_closed = False
 

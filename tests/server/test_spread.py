@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
 
@@ -34,20 +35,21 @@ class Producer:
         self.line = Line(door)
         self._client = ClientConnection("producer")
 
-    def send(
-        self,
-        partitions: Sequence[int],
-        *,
-        version: int = 13,
-        topic: str = TOPIC,
-        data: bytes | None = None,
-        damaged: Sequence[int] = (),
-        acks: int = 1,
-    ) -> list[PartitionProduceResponse]:
-        """Send one request, and return what each partition was told."""
-        return self.send_all([partitions], version=version, topic=topic, data=data, damaged=damaged, acks=acks)[0]
+    def send(self, partitions: Sequence[int], **how: Any) -> list[PartitionProduceResponse]:
+        """Send one request, as `encoded` makes it, and return what each partition was told."""
+        return self.send_all([partitions], **how)[0]
 
-    def send_all(
+    def send_all(self, requests: Sequence[Sequence[int]], **how: Any) -> list[list[PartitionProduceResponse]]:
+        """The same for requests that come together."""
+        self.line.send(self.encoded(requests, **how))
+        self.door.settle()
+        answers = []
+        for response in self._client.receive(self.line.take()):
+            assert isinstance(response.message, ProduceResponse)
+            answers.append(list(response.message.responses[0].partition_responses))
+        return answers
+
+    def encoded(
         self,
         requests: Sequence[Sequence[int]],
         *,
@@ -56,8 +58,8 @@ class Producer:
         data: bytes | None = None,
         damaged: Sequence[int] = (),
         acks: int = 1,
-    ) -> list[list[PartitionProduceResponse]]:
-        """The same for requests that come together."""
+    ) -> bytes:
+        """What such requests are made of."""
         records = batch(b"v") if data is None else data
         spoilt = records[:-1] + bytes((records[-1] ^ 1,))
         known = self.door.stage.broker.services.catalog.image.topics.get(topic)
@@ -72,13 +74,7 @@ class Producer:
             )
             request = ProduceRequest(acks=acks, timeout_ms=1_000, topic_data=[asked])
             stream += b"".join(self._client.send(ApiKey.PRODUCE, version, request)[1])
-        self.line.send(stream)
-        self.door.settle()
-        answers = []
-        for response in self._client.receive(self.line.take()):
-            assert isinstance(response.message, ProduceResponse)
-            answers.append(list(response.message.responses[0].partition_responses))
-        return answers
+        return stream
 
     @property
     def read(self) -> int:
@@ -212,6 +208,36 @@ def test_a_topic_that_was_made_anew_is_learned_anew(producer: Producer) -> None:
     assert producer.read == 2
 
 
+@pytest.mark.parametrize(("together", "waited_for"), [(1, 0), (2, 2), (3, 3), (5, 3)])
+def test_as_many_requests_as_came_together_are_waited_for_up_to_three(
+    producer: Producer, together: int, waited_for: int
+) -> None:
+    data = batch(b"v" * 10_000)
+    producer.send((0, 1), data=data)
+    producer.send_all([(0, 1)] * together, data=data)
+
+    told = producer.line.transport.marks.told
+    assert [mark // (2 * len(data)) for mark in told] == ([waited_for] if waited_for else [])
+
+
+@pytest.mark.parametrize("size", [100, 80_000])
+def test_neither_small_requests_are_waited_for_nor_large_ones(producer: Producer, size: int) -> None:
+    data = batch(b"v" * size)
+    for _ in range(2):
+        producer.send_all([(0, 1)] * 2, data=data)
+
+    assert producer.line.transport.marks.told == []
+
+
+def test_a_request_behind_that_has_come_in_part_is_under_way_too(producer: Producer) -> None:
+    data = batch(b"v" * 10_000)
+    producer.send((0, 1), data=data)
+    stream = producer.encoded([(0, 1)] * 2, data=data)
+    producer.line.send(stream[: len(stream) * 3 // 4])
+
+    assert [mark // (2 * len(data)) for mark in producer.line.transport.marks.told] == [2]
+
+
 def test_a_connection_remembers_a_limited_number_of_topics() -> None:
     door = Door()
     producer = Producer(door)
@@ -219,7 +245,7 @@ def test_a_connection_remembers_a_limited_number_of_topics() -> None:
         name = f"topic-{number:03}"
         door.stage.create(name, 2)
         producer.send((0, 1), topic=name)
-    assert len(producer.line.session._repeats._spread._topics) <= TOPICS_MAX
+    assert len(producer.line.session._repeats.spread._topics) <= TOPICS_MAX
     read = producer.read
     producer.send((0, 1), topic=f"topic-{TOPICS_MAX:03}")
     assert producer.read == read

@@ -69,11 +69,11 @@ class Listener:
         self._servers: list[asyncio.Server] = []
         self._idle_timer: asyncio.TimerHandle | None = None
         self._is_draining = False
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
 
     async def listen(self, address: Address) -> Address:
         """Accept connections at an address; returns it with the port that was taken."""
-        server = await self._loop.create_server(lambda: Session(self), address.host, address.port, backlog=1024)
+        server = await self.loop.create_server(lambda: Session(self), address.host, address.port, backlog=1024)
         self._servers.append(server)
         if self._idle_timer is None:
             self._check_idle()
@@ -125,14 +125,14 @@ class Listener:
             if max(last_bytes, kept_bytes) < BULK_BYTES_MIN and not unsynced.far_too_many:
                 return False
         if not self._waiting:
-            self._loop.call_later(LOOK_AGAIN_MS / 1000, self._look_again)
+            self.loop.call_later(LOOK_AGAIN_MS / 1000, self._look_again)
         self._waiting.add(session)
         return True
 
     def flush_soon(self, session: Session) -> None:
         """Send at the end of this pass what was answered in it, however many answers that are."""
         if not self._to_flush:
-            self._loop.call_soon(self._flush_all)
+            self.loop.call_soon(self._flush_all)
         self._to_flush.add(session)
 
     def _flush_all(self) -> None:
@@ -149,7 +149,7 @@ class Listener:
         if self.limits.idle_ms_max < 0:
             return
         check_ms = min(IDLE_CHECK_MS, self.limits.idle_ms_max // 2 + 1)
-        self._idle_timer = self._loop.call_later(check_ms / 1000, self._check_idle)
+        self._idle_timer = self.loop.call_later(check_ms / 1000, self._check_idle)
         now_ms = self._now_ms()
         for session in tuple(self._sessions):
             if session.is_silent(since_ms=now_ms - self.limits.idle_ms_max, now_ms=now_ms):
@@ -166,8 +166,8 @@ class Listener:
             server.close()
         for session in self.sessions:
             session.stop_reading()
-        deadline = self._loop.time() + timeout_s
-        while self._loop.time() < deadline and not all(session.is_idle for session in self.sessions):
+        deadline = self.loop.time() + timeout_s
+        while self.loop.time() < deadline and not all(session.is_idle for session in self.sessions):
             await asyncio.sleep(0.01)
         for session in self.sessions:
             session.close()

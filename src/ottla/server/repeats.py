@@ -61,7 +61,7 @@ class _Shape:
 class Repeats:
     """What one connection has sent before."""
 
-    __slots__ = ("_end", "_frame_bytes_max", "_shapes", "_size", "_spread", "is_through", "position", "taken")
+    __slots__ = ("_end", "_frame_bytes_max", "_shapes", "_size", "is_through", "position", "spread", "taken")
 
     def __init__(self, *, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
         self._frame_bytes_max = frame_bytes_max
@@ -70,7 +70,7 @@ class Repeats:
         self._size = b""
         """The size of the answers, as it stands before them: they all have one, too."""
         self._shapes: dict[bytes, _Shape] = {}
-        self._spread = Spread()
+        self.spread = Spread()
         self.position = 0
         self.taken = 0
         self.is_through = False
@@ -99,7 +99,7 @@ class Repeats:
 
     def _spread_answers(self, data: bytes | memoryview, start: int) -> bytes:
         """The answers to requests for several partitions."""
-        spread = self._spread
+        spread = self.spread
         answers = spread.answers(data, start, frame_bytes_max=self._frame_bytes_max)
         start, self.taken = spread.position, spread.taken
         self.position = start
@@ -118,7 +118,7 @@ class Repeats:
     ) -> None:
         """Remember a request for these partitions that was served the ordinary way, if it is of the plain kind."""
         if len(partitions) > 1:
-            self._spread.learn(body, request, partitions)
+            self.spread.learn(body, request, partitions)
         else:
             self._learn(body, request, partitions[0], response, answer)
 

@@ -23,6 +23,7 @@ from ottla.protocol.headers import UnsupportedRequest
 from ottla.protocol.messages.produce import ProduceRequest, ProduceResponse
 from ottla.protocol.schema import Message
 from ottla.protocol.wire import Buffer
+from ottla.server.gathering import Gathering
 from ottla.server.outbox import Outbox, Part
 from ottla.server.repeats import Repeats
 
@@ -80,6 +81,7 @@ class Session(asyncio.BufferedProtocol):
         self._caller = Caller(
             self._listener.advertised or Address(local[0], local[1]), host=str(peer[0]), takes_ranges=True
         )
+        self._gathering = Gathering(transport.get_extra_info("socket"), self._listener.loop)
         self._outbox = Outbox(transport, self._listener.reads, self.close, self._balance)
         refusal = self._listener.admit(self)
         if refusal is not None:
@@ -114,6 +116,10 @@ class Session(asyncio.BufferedProtocol):
             if more is not None and not self._outbox.is_idle:
                 self._has_requests = True
                 break
+        spread = self._repeats.spread
+        if spread.wanted_bytes:
+            self._gathering.wish(spread.wanted_bytes)
+            spread.wanted_bytes = 0
         self._balance()
 
     def _take(self, data: Buffer) -> Buffer | None:
@@ -153,6 +159,7 @@ class Session(asyncio.BufferedProtocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._closing = True
+        self._gathering.end()
         self._outbox.drop()
         for pending in tuple(self._pending):
             pending.cancel()

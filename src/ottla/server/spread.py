@@ -42,6 +42,10 @@ from ottla.server.alike import (
 
 TOPICS_MAX = 128
 """How many different topics one connection is remembered by."""
+GATHERED_MAX = 3
+"""How many requests the next pass may wait for. Kafka's client has five under way: two can be made meanwhile."""
+GATHERED_BYTES_MIN, GATHERED_BYTES_MAX = 16 << 10, 128 << 10
+"""The size of those that are worth it: a batch of Kafka's client at least, and not so much that one is enough."""
 
 _EMPTY_END = b"\1\0\0"
 """How a request ends that has a topic without partitions: no partitions, and no tagged fields of either."""
@@ -103,12 +107,14 @@ class _Topic:
 class Spread:
     """What one connection has sent before for several partitions at once."""
 
-    __slots__ = ("_end", "_topics", "position", "taken")
+    __slots__ = ("_end", "_topics", "position", "taken", "wanted_bytes")
 
     def __init__(self) -> None:
         self._end = 0
         """Where the heads end: they all have one length."""
         self._topics: dict[bytes, _Topic] = {}
+        self.wanted_bytes = 0
+        """What the next pass may wait for, after one that showed that several requests are under way; else 0."""
         self.position = 0
         """Behind the requests that were taken."""
         self.taken = 0
@@ -118,7 +124,7 @@ class Spread:
         """The answers to the requests from `start` on, up to the first that is not whole, or is to be read."""
         topic: _Topic | None = None
         requests: list[tuple[bytes, list[Entry]]] = []
-        end = self._end
+        begin, end = start, self._end
         while end and start + SIZE_BYTES <= len(data):
             at = start + SIZE_BYTES
             (size,) = read_size(data, start)
@@ -136,7 +142,10 @@ class Spread:
             requests.append((head[ID_AT:ID_END], entries))
             start = following
         self.position, self.taken = start, len(requests)
-        return b"" if topic is None else _append(topic, requests)
+        if topic is None:
+            return b""
+        self.wanted_bytes = _worth_gathering(start - begin, len(requests), has_more=start < len(data))
+        return _append(topic, requests)
 
     def learn(self, body: Buffer, request: ProduceRequest, partitions: Sequence[Partition]) -> None:
         """Remember a request for these partitions, which has been served the ordinary way."""
@@ -165,6 +174,15 @@ class Spread:
             topic = self._topics[head] = _Topic(start, request)
         for data, partition in zip(asked.partition_data, partitions, strict=True):
             topic.partitions[data.index] = partition
+
+
+def _worth_gathering(taken_bytes: int, taken: int, *, has_more: bool) -> int:
+    """What the next pass may wait for, by what this one has taken: as many requests as were under way at once."""
+    size = taken_bytes // taken
+    if not GATHERED_BYTES_MIN <= size <= GATHERED_BYTES_MAX:
+        return 0
+    count = min(taken + has_more, GATHERED_MAX)
+    return size * count if count > 1 else 0
 
 
 def _append(topic: _Topic, requests: Sequence[tuple[bytes, list[Entry]]]) -> bytes:

@@ -1,0 +1,168 @@
+"""Waiting for a busy producer's next requests: what the system is asked for, and that nobody waits for long."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Iterator
+from typing import cast
+
+import pytest
+
+import ottla
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from ottla.server.gathering import MOMENT_S, NO_MARK, Gathering
+from tests.clients.server_process import ServerProcess
+from tests.server.wire import PRODUCE_VERSION, Wire
+from tests.storage.workbench import batch
+
+TOPIC = "gathered"
+PARTITIONS = 4
+BURSTS = 50
+
+
+class Moments:
+    """An event loop's timers, which go off when the test says so."""
+
+    def __init__(self) -> None:
+        self.due: list[Callable[[], None]] = []
+
+    def call_later(self, delay_s: float, callback: Callable[[], None]) -> None:
+        assert delay_s == MOMENT_S
+        self.due.append(callback)
+
+    def pass_one(self) -> None:
+        due, self.due = self.due, []
+        for callback in due:
+            callback()
+
+
+class WithoutMarks:
+    """A socket of a system that does not know of them."""
+
+    def __init__(self) -> None:
+        self.tries = 0
+
+    def setsockopt(self, level: int, option: int, value: int, /) -> None:
+        self.tries += 1
+        raise OSError("no such option")
+
+
+@pytest.fixture
+def handle() -> Iterator[socket.socket]:
+    with socket.socket() as made:
+        yield made
+
+
+@pytest.fixture
+def moments() -> Moments:
+    return Moments()
+
+
+@pytest.fixture
+def gathering(handle: socket.socket, moments: Moments) -> Gathering:
+    return Gathering(handle, cast(asyncio.AbstractEventLoop, moments))
+
+
+def _mark(handle: socket.socket) -> int:
+    return handle.getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT)
+
+
+def test_nothing_is_waited_for_at_first(gathering: Gathering, handle: socket.socket) -> None:
+    assert _mark(handle) == NO_MARK
+
+
+def test_a_wish_counts_at_once_and_for_as_long_as_it_comes_again(
+    gathering: Gathering, handle: socket.socket, moments: Moments
+) -> None:
+    for _ in range(3):
+        gathering.wish(200_000)
+        assert _mark(handle) == 200_000
+        moments.pass_one()
+
+    assert _mark(handle) == 200_000
+
+
+def test_after_a_moment_without_one_nothing_is_waited_for(
+    gathering: Gathering, handle: socket.socket, moments: Moments
+) -> None:
+    gathering.wish(200_000)
+    moments.pass_one()
+    moments.pass_one()
+
+    assert _mark(handle) == NO_MARK
+    assert moments.due == []
+
+
+def test_it_can_begin_anew(gathering: Gathering, handle: socket.socket, moments: Moments) -> None:
+    gathering.wish(200_000)
+    moments.pass_one()
+    moments.pass_one()
+    gathering.wish(100_000)
+
+    assert _mark(handle) == 100_000
+    assert len(moments.due) == 1
+
+
+def test_the_mark_follows_wishes_that_differ_by_much(
+    gathering: Gathering, handle: socket.socket, moments: Moments
+) -> None:
+    marks = []
+    for wanted in (200_000, 240_000, 300_000, 90_000):
+        gathering.wish(wanted)
+        moments.pass_one()
+        marks.append(_mark(handle))
+
+    assert marks == [200_000, 200_000, 300_000, 90_000]
+
+
+def test_the_socket_of_a_connection_that_ends_is_not_touched(
+    gathering: Gathering, handle: socket.socket, moments: Moments
+) -> None:
+    gathering.wish(200_000)
+    gathering.end()
+    moments.pass_one()
+    gathering.wish(100_000)
+
+    assert _mark(handle) == 200_000
+    assert moments.due == []
+
+
+def test_a_system_without_marks_is_asked_once(moments: Moments) -> None:
+    handle = WithoutMarks()
+    gathering = Gathering(cast(socket.socket, handle), cast(asyncio.AbstractEventLoop, moments))
+    gathering.wish(200_000)
+    gathering.wish(200_000)
+    moments.pass_one()
+    moments.pass_one()
+    gathering.wish(200_000)
+
+    assert handle.tries == 1
+
+
+def test_a_request_that_comes_alone_after_several_is_answered(ottla_server: ServerProcess) -> None:
+    """As long as the mark stood, nothing would come of it: it is smaller than what the server waits for."""
+    with ottla.connect(ottla_server.address) as client:
+        client.admin().create_topic(TOPIC, partitions=PARTITIONS)
+    with Wire(ottla_server) as wire:
+        known = [PartitionProduceData(index, batch(b"x" * 10_000)) for index in range(PARTITIONS)]
+        alone = [PartitionProduceData(index, batch(b"y")) for index in range(PARTITIONS)]
+        wire.socket.sendall(_encoded(wire, known))
+        _answered(wire)
+        for _ in range(BURSTS):
+            wire.socket.sendall(b"".join(_encoded(wire, known) for _ in range(3)))
+            wire.socket.sendall(_encoded(wire, alone))
+            for _ in range(4):
+                _answered(wire)
+
+
+def _encoded(wire: Wire, entries: list[PartitionProduceData]) -> bytes:
+    request = ProduceRequest(acks=1, timeout_ms=1_000, topic_data=[TopicProduceData(TOPIC, partition_data=entries)])
+    return wire.encode(ApiKey.PRODUCE, PRODUCE_VERSION, request)
+
+
+def _answered(wire: Wire) -> None:
+    response = wire.receive().message
+    assert isinstance(response, ProduceResponse)
+    assert {each.error_code for each in response.responses[0].partition_responses} == {0}
