@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from struct import Struct
+from typing import cast
 
 from ottla.broker.batches import append_batch, refused
 from ottla.broker.plain_produce import waits_for_disk
@@ -49,15 +50,20 @@ GATHERED_BYTES_MIN, GATHERED_BYTES_MAX = 16 << 10, 128 << 10
 
 _EMPTY_END = b"\1\0\0"
 """How a request ends that has a topic without partitions: no partitions, and no tagged fields of either."""
-_pack_told = Struct(">ihqqq").pack
+_TOLD = Struct(">ihqqq")
 """A partition's number, no error, where its batch stands, when that was stamped, and where its log starts."""
+_pack_told = _TOLD.pack
 _MARK = 0x5A5A5A5A
+
+
+Told = bytes | PartitionProduceResponse
+"""What a partition is told of a batch: as it stands in an answer, or a refusal."""
 
 
 class _Topic:
     """One head, the partitions that were served behind it, and the answer around what they are told."""
 
-    __slots__ = ("_before", "_behind", "_end", "acks", "name", "partitions", "start", "topic_id", "version")
+    __slots__ = ("_before", "_end", "acks", "behind", "name", "partitions", "start", "topic_id", "version")
 
     def __init__(self, start: bytes, request: ProduceRequest) -> None:
         topic = request.topic_data[0]
@@ -70,10 +76,10 @@ class _Topic:
         self.partitions: dict[int, Partition] = {}
         # What an answer with two of them has around both is what any answer has.
         marked = PartitionProduceResponse(_MARK, 0, _MARK, _MARK, _MARK)
-        before, self._behind, last = self._encode([marked, marked]).split(_pack_told(_MARK, 0, _MARK, _MARK, _MARK))
+        before, self.behind, last = self._encode([marked, marked]).split(_pack_told(_MARK, 0, _MARK, _MARK, _MARK))
         # Before the count, which is one byte here.
         self._before = before[:-1]
-        self._end = last[len(self._behind) :]
+        self._end = last[len(self.behind) :]
 
     def takes(self, entries: Sequence[Entry]) -> bool:
         """Whether all of them are for partitions that were served before, and could be now without waiting."""
@@ -90,18 +96,17 @@ class _Topic:
         response = ProduceResponse([TopicProduceResponse(self.name, self.topic_id, answers)])
         return header[ID_END - ID_AT :] + encode_bytes(response, self.version)
 
-    def answer(self, number: bytes, told: Sequence[PartitionProduceResponse]) -> bytes:
+    def answer(self, number: bytes, told: Sequence[Told]) -> bytes:
         """The whole answer to the request of that number."""
-        behind, parts = self._behind, [number, self._before, varint(len(told) + 1)]
-        for each in told:
-            if each.error_code:
-                body = number + self._encode(told)
-                return pack_size(len(body)) + body
-            offsets = each.base_offset, each.log_append_time_ms, each.log_start_offset
-            parts += (_pack_told(each.index, 0, *offsets), behind)
-        parts.append(self._end)
-        body = b"".join(parts)
+        if PartitionProduceResponse in map(type, told):
+            body = number + self._encode([_spelled(each) for each in told])
+        else:
+            body = b"".join([number, self._before, varint(len(told) + 1), *cast(Sequence[bytes], told), self._end])
         return pack_size(len(body)) + body
+
+
+def _spelled(told: Told) -> PartitionProduceResponse:
+    return PartitionProduceResponse(*_TOLD.unpack_from(told)) if isinstance(told, bytes) else told
 
 
 class Spread:
@@ -197,22 +202,22 @@ def _append(topic: _Topic, requests: Sequence[tuple[bytes, list[Entry]]]) -> byt
     return b"".join([topic.answer(number, [next(told[index]) for index, _ in entries]) for number, entries in requests])
 
 
-def _append_to(
-    topic: _Topic, index: int, partition: Partition, batches: list[Buffer]
-) -> list[PartitionProduceResponse]:
+def _append_to(topic: _Topic, index: int, partition: Partition, batches: list[Buffer]) -> list[Told]:
     """Append what came together for one partition: what is said of each batch."""
     try:
         places = partition.append_run(batches)
     except Refusal:
         # Nothing has happened: it is found again below, with what is to be said of it.
         places = None
+    behind = topic.behind
     if places is not None:
         start_offset = partition.log.log_start_offset
-        return [PartitionProduceResponse(index, 0, place[0], NO_TIMESTAMP, start_offset) for place in places]
-    told = []
+        return [_pack_told(index, 0, place[0], NO_TIMESTAMP, start_offset) + behind for place in places]
+    told: list[Told] = []
     for records in batches:
         try:
-            told.append(append_batch(partition, index, records, version=topic.version))
+            done = append_batch(partition, index, records, version=topic.version)
+            told.append(_pack_told(index, 0, done.base_offset, done.log_append_time_ms, done.log_start_offset) + behind)
         except Refusal as error:
             told.append(refused(index, error))
     return told
