@@ -31,8 +31,8 @@ def _warm(partition: Partition) -> Partition:
 
 
 def _run(partition: Partition, batches: Sequence[bytes] = RUN) -> int | None:
-    places = partition.append_run(list(batches))
-    return None if places is None else places[0][0]
+    offsets = partition.append_run(list(batches))
+    return None if offsets is None else offsets[0]
 
 
 def test_a_run_is_visible_once_it_is_durable(stage: Stage) -> None:

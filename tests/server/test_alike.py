@@ -11,14 +11,11 @@ import pytest
 
 from ottla.protocol.wire import varint
 from ottla.records.batch import HEADER_SIZE, NO_TIMESTAMP
-from ottla.records.plain import Place
 from ottla.server import alike
 from ottla.server.alike import (
     Cut,
-    Entry,
     answer_alike_plain,
     cut_alike_plain,
-    cut_entries_plain,
     pack_offsets,
     pack_size,
 )
@@ -36,12 +33,11 @@ class Way:
     """One of the two ways to do the same work."""
 
     cut_alike: Callable[..., Cut]
-    cut_entries: Callable[..., list[Entry]]
     answer_alike: Callable[..., bytes]
 
 
-PLAIN = Way(cut_alike_plain, cut_entries_plain, answer_alike_plain)
-COMPILED = Way(alike.cut_alike, alike.cut_entries, alike.answer_alike)
+PLAIN = Way(cut_alike_plain, answer_alike_plain)
+COMPILED = Way(alike.cut_alike, alike.answer_alike)
 
 
 @pytest.fixture
@@ -128,40 +124,6 @@ def test_an_old_length_that_lies_ends_them(way: Way) -> None:
         assert _cut(way, data, opening=OLD) == ([], [], 0, False)
 
 
-def _entries(*entries: tuple[int, bytes]) -> bytes:
-    body = b"".join(index.to_bytes(4, signed=True) + varint(len(data) + 1) + data + b"\0" for index, data in entries)
-    return varint(len(entries) + 1) + body + b"\0\0"
-
-
-def _cut_entries(way: Way, data: Data, *, at: int = 0, end: int | None = None) -> list[Entry]:
-    entries = way.cut_entries(data, at=at, end=len(data) if end is None else end)
-    return [(index, bytes(batch)) for index, batch in entries]
-
-
-@pytest.mark.parametrize("kind", [bytes, memoryview])
-@pytest.mark.parametrize("count", [1, 6, 126, 127, 300])
-def test_each_partition_has_its_batch(way: Way, kind: Callable[[bytes], Data], count: int) -> None:
-    entries = [(index * 3 - 1, _batch(HEADER_SIZE + index * index)) for index in range(count)]
-    data = _entries(*entries)
-    assert _cut_entries(way, kind(b"before" + data + b"behind"), at=6, end=6 + len(data)) == entries
-
-
-def test_entries_that_are_not_plainly_that_are_none(way: Way) -> None:
-    good = _entries((0, _batch()), (1, _batch(200)))
-    for end in range(len(good)):
-        assert _cut_entries(way, good, end=end) == []
-    assert _cut_entries(way, good + b"\0") == []
-    assert _cut_entries(way, b"\2" + good[1:]) == []
-    assert _cut_entries(way, b"\4" + good[1:]) == []
-    for place in (-1, -2, -3):
-        harmed = bytearray(good)
-        harmed[place] = 1
-        assert _cut_entries(way, bytes(harmed)) == []
-    assert _cut_entries(way, _entries((0, _batch(HEADER_SIZE - 1)), (1, _batch()))) == []
-    assert _cut_entries(way, _entries((0, _batch(1 << 21)))) == []
-    assert _cut_entries(way, _entries()) == []
-
-
 def test_both_ways_cut_alike_whatever_the_bytes(compiled_kernel: ModuleType) -> None:
     outcomes = {True: 0, False: 0}
     for seed in range(SEEDS):
@@ -169,33 +131,30 @@ def test_both_ways_cut_alike_whatever_the_bytes(compiled_kernel: ModuleType) -> 
         opening = random.choice((FLEXIBLE, OLD))
         batches = [_batch(HEADER_SIZE + random.choice((0, 3, 66, 300, 17_000))) for _ in range(random.randint(1, 4))]
         good = b"".join(_request(at, batch, opening=opening) for at, batch in enumerate(batches))
-        several = _entries(*enumerate(batches))
         for _ in range(MUTATIONS):
-            harmed, entries = bytearray(good), bytearray(several)
+            harmed = bytearray(good)
             start = random.randrange(len(good))
             # Near the lengths, mostly: there is little else to go wrong.
             at = random.choice((random.randrange(48), random.randrange(len(good)), len(good) - 1 - random.randrange(4)))
             harmed[at] ^= 1 << random.randrange(8)
-            entries[random.choice((random.randrange(8), random.randrange(len(several))))] ^= 1 << random.randrange(8)
             found = _cut(COMPILED, bytes(harmed), opening=opening)
             assert found == _cut(PLAIN, bytes(harmed), opening=opening), f"seed {seed}"
             assert _cut(COMPILED, good, start, opening=opening) == _cut(PLAIN, good, start, opening=opening)
-            assert _cut_entries(COMPILED, bytes(entries)) == _cut_entries(PLAIN, bytes(entries)), f"seed {seed}"
             outcomes[bool(found.batches)] += 1
     # Both occur often, so both were compared.
     assert min(outcomes.values()) > SEEDS
 
 
 def test_each_is_told_where_its_batch_stands(way: Way) -> None:
-    places: list[Place] = [(2**40, 2**40 + 4, 5, 100), (2**40 + 5, 2**40 + 5, 6, 70)]
+    offsets = [2**40, 2**40 + 5]
     numbers = [b"\0\0\0\7", b"\xff\xff\xff\xff"]
-    found = way.answer_alike(b"size", numbers, b"before", places, b"after", log_start_offset=2**33)
+    found = way.answer_alike(b"size", numbers, b"before", offsets, b"after", log_start_offset=2**33)
     assert found == b"".join(
-        b"size" + number + b"before" + pack_offsets(place[0], NO_TIMESTAMP, 2**33) + b"after"
-        for number, place in zip(numbers, places, strict=True)
+        b"size" + number + b"before" + pack_offsets(offset, NO_TIMESTAMP, 2**33) + b"after"
+        for number, offset in zip(numbers, offsets, strict=True)
     )
     with pytest.raises(ValueError, match=r"as many|argument 2"):
-        way.answer_alike(b"size", numbers, b"before", places[:1], b"after", log_start_offset=0)
+        way.answer_alike(b"size", numbers, b"before", offsets[:1], b"after", log_start_offset=0)
 
 
 def test_the_kernel_does_not_leave_its_memory(compiled_kernel: ModuleType) -> None:
@@ -205,10 +164,6 @@ def test_the_kernel_does_not_leave_its_memory(compiled_kernel: ModuleType) -> No
             compiled_kernel.cut_alike(data, start, FLEXIBLE, HEAD, SIZE_MAX)
     with pytest.raises(ValueError, match="four bytes"):
         compiled_kernel.cut_alike(data, 0, b"\0", HEAD, SIZE_MAX)
-    with pytest.raises(ValueError, match="not there"):
-        compiled_kernel.cut_entries(data, 0, len(data) + 1)
-    with pytest.raises(ValueError, match="not there"):
-        compiled_kernel.cut_entries(data, -1, len(data))
     with pytest.raises(ValueError, match="four bytes"):
-        compiled_kernel.answer_alike(b"", [b"12345"], b"", [(0, 0, 0, 0)], -1, 0, b"")
+        compiled_kernel.answer_alike(b"", [b"12345"], b"", [0], -1, 0, b"")
     assert _cut(COMPILED, data, 2 * len(data)) == ([], [], 2 * len(data), True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import select
 import socket
 from collections.abc import Callable, Iterator
 from typing import cast
@@ -139,6 +140,54 @@ def test_a_system_without_marks_is_asked_once(moments: Moments) -> None:
     gathering.wish(200_000)
 
     assert handle.tries == 1
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
+    """The client's end of a connection, and ours."""
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname()) as client,
+        server.accept()[0] as ours,
+    ):
+        yield client, ours
+
+
+def test_what_has_come_before_the_answer_shows_that_more_is_under_way(
+    ends: tuple[socket.socket, socket.socket], moments: Moments
+) -> None:
+    client, ours = ends
+    gathering = Gathering(ours, cast(asyncio.AbstractEventLoop, moments))
+    gathering.note(50_000, count=1)
+    assert _mark(ours) == NO_MARK
+
+    client.sendall(b"the next request")
+    select.select([ours], [], [], 10)
+    gathering.note(50_000, count=1)
+    assert _mark(ours) == 100_000
+
+
+def test_a_request_alone_does_not_prolong_the_waiting(
+    ends: tuple[socket.socket, socket.socket], moments: Moments
+) -> None:
+    client, ours = ends
+    client.sendall(b"the next request")
+    select.select([ours], [], [], 10)
+    gathering = Gathering(ours, cast(asyncio.AbstractEventLoop, moments))
+    gathering.note(50_000, count=2)
+    moments.pass_one()
+    gathering.note(50_000, count=1)
+    moments.pass_one()
+
+    assert _mark(ours) == NO_MARK
+
+
+def test_a_socket_that_was_closed_has_nothing(moments: Moments) -> None:
+    with socket.socket() as closed:
+        pass
+    Gathering(closed, cast(asyncio.AbstractEventLoop, moments)).note(50_000, count=1)
+
+    assert moments.due == []
 
 
 def test_a_request_that_comes_alone_after_several_is_answered(ottla_server: ServerProcess) -> None:

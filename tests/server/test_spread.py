@@ -208,8 +208,8 @@ def test_a_topic_that_was_made_anew_is_learned_anew(producer: Producer) -> None:
     assert producer.read == 2
 
 
-@pytest.mark.parametrize(("together", "waited_for"), [(1, 0), (2, 2), (3, 3), (5, 3)])
-def test_as_many_requests_as_came_together_are_waited_for_up_to_three(
+@pytest.mark.parametrize(("together", "waited_for"), [(1, 0), (2, 2), (3, 3), (4, 4), (5, 4)])
+def test_as_many_requests_as_came_together_are_waited_for_up_to_four(
     producer: Producer, together: int, waited_for: int
 ) -> None:
     data = batch(b"v" * 10_000)

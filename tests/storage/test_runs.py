@@ -43,7 +43,7 @@ def _opened(**changes: object) -> Log:
 
 def _run(log: Log, batches: Sequence[bytes], *, leader_epoch: int = EPOCH) -> int | None:
     run = log.append_run(list(batches), LIMITS, leader_epoch=leader_epoch)
-    return None if run is None else run.places[0][0]
+    return None if run is None else run.offsets[0]
 
 
 def _facts(log: Log) -> object:

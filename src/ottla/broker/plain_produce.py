@@ -12,7 +12,7 @@ from ottla.partitions.watermarks import AcksAll
 from ottla.protocol.messages.produce import ProduceRequest
 from ottla.protocol.wire import Buffer
 from ottla.records.batch import TimestampType, peek
-from ottla.records.plain import PLAIN_ATTRIBUTES, Place
+from ottla.records.plain import PLAIN_ATTRIBUTES
 
 ACKS_ALL = -1
 
@@ -52,8 +52,8 @@ def is_plain(request: ProduceRequest, partition: Partition) -> bool:
     )
 
 
-def append_plain(partition: Partition, batches: list[Buffer], *, acks: int) -> list[Place] | None:
-    """Append batches with one write; returns the place of each.
+def append_plain(partition: Partition, batches: list[Buffer], *, acks: int) -> list[int] | None:
+    """Append batches with one write; returns the first offset of each.
 
     None, and nothing has happened, if one of them needs a second look. So does a Refusal mean, whosever it is.
     """

@@ -35,7 +35,7 @@ from ottla.partitions.unsynced import UnsyncedBytes
 from ottla.partitions.waiters import OffsetWaiters, Settled, Watcher, Watchers
 from ottla.partitions.watermarks import AcksAll, high_watermark, last_stable_offset
 from ottla.records.batch import CONTROL_BIT, BatchHeader, Buffer, TimestampType, peek, restamp_append_time
-from ottla.records.plain import Limits, Place
+from ottla.records.plain import Limits
 from ottla.scheduler import Scheduler
 from ottla.storage.aborted_index import AbortedTransaction
 from ottla.storage.epochs import UNDEFINED_EPOCH, UNDEFINED_OFFSET, EpochStart
@@ -236,8 +236,8 @@ class Partition:
             self._note_appended(size)
         return Written(appended, append_time_ms)
 
-    def append_run(self, batches: list[Buffer]) -> list[Place] | None:
-        """Append several plain batches with one write, checking them: their places; None if it must be one by one."""
+    def append_run(self, batches: list[Buffer]) -> list[int] | None:
+        """Append several plain batches with one write, checking them: their offsets; None if it must be one by one."""
         config = self.config
         # A compacted topic's records are looked at one by one.
         if self.offline is not None or self.is_internal or self._is_stamping or config.log.compact:
@@ -252,7 +252,7 @@ class Partition:
         if run is None:
             return None
         self._note_appended(run.size)
-        return run.places
+        return run.offsets
 
     def _refusal(self, error: StorageError) -> PartitionOffline:
         """What a producer is told when the disk fails; the partition goes offline, unless only space is lacking."""

@@ -12,7 +12,6 @@ from typing import NamedTuple
 from ottla.protocol.wire import Buffer
 from ottla.records import kernel
 from ottla.records.batch import HEADER_SIZE, NO_TIMESTAMP
-from ottla.records.plain import Place
 
 VERSION_AT, ID_AT, ID_END = 3, 4, 8
 """Where a request's version stands, and its number: behind its API."""
@@ -25,19 +24,10 @@ TAGS_BYTES = 3
 _SIZE = Struct(">i")
 pack_size, read_size = _SIZE.pack, _SIZE.unpack_from
 _NO_TAGS = bytes(TAGS_BYTES)
-INDEX_BYTES = 4
-_ENTRY_BYTES_MIN = INDEX_BYTES + 1 + HEADER_SIZE + 1
-"""A partition's number, a length of one byte, the smallest batch, and no tagged fields."""
-_ENDING_BYTES = 2
-"""No tagged fields of the topic and of the request: two zeros."""
 _OFFSETS = Struct(">qqq")
 OFFSETS_BYTES = _OFFSETS.size
 pack_offsets = _OFFSETS.pack
 """What an answer says of a batch: its offset, when it was stamped, and where the log starts."""
-
-
-Entry = tuple[int, Buffer]
-"""A partition's number, and the batch for it."""
 
 
 class Cut(NamedTuple):
@@ -83,7 +73,7 @@ def cut_alike_plain(data: bytes | memoryview, start: int, opening: bytes, head: 
         if not first.startswith(head, ID_END) or not first.startswith(opening):
             break
         if is_flexible:
-            length, at = _short_length(data, at + head_end)
+            length, at = short_length(data, at + head_end)
             records_end = following - TAGS_BYTES
             if data[records_end:following] != _NO_TAGS:
                 break
@@ -99,37 +89,7 @@ def cut_alike_plain(data: bytes | memoryview, start: int, opening: bytes, head: 
     return Cut(batches, numbers, start, is_through)
 
 
-def cut_entries(data: bytes | memoryview, *, at: int, end: int) -> list[Entry]:
-    """What a request brings for the partitions of its one topic, from their count on; none unless it is plainly that.
-
-    There are no tagged fields then, and every entry is long enough for a batch.
-    """
-    if kernel.compiled is None:
-        return cut_entries_plain(data, at=at, end=end)
-    entries: list[Entry] = kernel.compiled.cut_entries(data, at, end)
-    return entries
-
-
-def cut_entries_plain(data: bytes | memoryview, *, at: int, end: int) -> list[Entry]:
-    """What `cut_entries` does without the kernel."""
-    if at + 1 + _ENTRY_BYTES_MIN + _ENDING_BYTES > end:
-        return []
-    count, at = _short_length(data, at)
-    entries: list[Entry] = []
-    for _ in range(count):
-        if at + _ENTRY_BYTES_MIN > end:
-            return []
-        (index,) = read_size(data, at)
-        length, at = _short_length(data, at + INDEX_BYTES)
-        records_end = at + length
-        if length < HEADER_SIZE or records_end >= end or data[records_end]:
-            return []
-        entries.append((index, data[at:records_end]))
-        at = records_end + 1
-    return entries if at + _ENDING_BYTES == end and not data[at] and not data[at + 1] else []
-
-
-def _short_length(data: bytes | memoryview, at: int) -> tuple[int, int]:
+def short_length(data: bytes | memoryview, at: int) -> tuple[int, int]:
     """What up to three bytes of seven bits say, less one, and where they end; -1 if there are more of them."""
     length = data[at]
     at += 1
@@ -145,20 +105,20 @@ def _short_length(data: bytes | memoryview, at: int) -> tuple[int, int]:
 
 
 def answer_alike(
-    size: bytes, numbers: list[bytes], before: bytes, places: list[Place], after: bytes, *, log_start_offset: int
+    size: bytes, numbers: list[bytes], before: bytes, offsets: list[int], after: bytes, *, log_start_offset: int
 ) -> bytes:
     """The answers to the requests with these numbers; `size`, `before` and `after` are the same in all of them."""
     if kernel.compiled is None:
-        return answer_alike_plain(size, numbers, before, places, after, log_start_offset=log_start_offset)
-    answers: bytes = kernel.compiled.answer_alike(size, numbers, before, places, NO_TIMESTAMP, log_start_offset, after)
+        return answer_alike_plain(size, numbers, before, offsets, after, log_start_offset=log_start_offset)
+    answers: bytes = kernel.compiled.answer_alike(size, numbers, before, offsets, NO_TIMESTAMP, log_start_offset, after)
     return answers
 
 
 def answer_alike_plain(
-    size: bytes, numbers: list[bytes], before: bytes, places: list[Place], after: bytes, *, log_start_offset: int
+    size: bytes, numbers: list[bytes], before: bytes, offsets: list[int], after: bytes, *, log_start_offset: int
 ) -> bytes:
     """What `answer_alike` does without the kernel."""
     parts: list[bytes] = []
-    for number, place in zip(numbers, places, strict=True):
-        parts += (size, number, before, pack_offsets(place[0], NO_TIMESTAMP, log_start_offset), after)
+    for number, offset in zip(numbers, offsets, strict=True):
+        parts += (size, number, before, pack_offsets(offset, NO_TIMESTAMP, log_start_offset), after)
     return b"".join(parts)

@@ -1,20 +1,27 @@
 """A busy producer's requests, gathered for a moment before they are received.
 
 A producer with several requests under way is answered as quickly as it sends: for each of them the loop is woken, and
-a little is received, written to each partition and answered, while the next one is coming already. So after such a pass
-the system is asked to wake the loop only when as much as came this time is there again (`SO_RCVLOWAT`). Nobody waits
-for long: when a moment brings no such pass, whatever has come is received, however little it is.
+a little is received, written to each partition and answered, while the next one is coming already. So after a pass
+that shows such a producer, by several requests that came together or by more that came before the answer, the system
+is asked to wake the loop only when as much is there again (`SO_RCVLOWAT`). Nobody waits for long: when a moment brings
+no such pass, whatever has come is received, however little it is.
 """
 
 from __future__ import annotations
 
 import asyncio
 import socket
+from fcntl import ioctl
+from termios import FIONREAD
 
 MOMENT_S = 0.002
 CHANGE_MIN = 4
 """A mark is moved when it is off by more than this part of it."""
 NO_MARK = 1
+COUNT_MAX = 4
+"""How many requests may be waited for. Kafka's client has five under way: one more can come meanwhile."""
+REQUEST_BYTES_MIN, REQUEST_BYTES_MAX = 16 << 10, 128 << 10
+"""The size of those that are worth it: a batch of Kafka's client at least, and not so much that one is enough."""
 
 
 class Gathering:
@@ -29,6 +36,25 @@ class Gathering:
         self._bytes = 0
         """What a pass since the last look would have the next one wait for."""
         self._is_over = False
+
+    def note(self, request_bytes: int, *, count: int) -> None:
+        """A pass has brought requests of that size; so many are known to be under way, none of them answered yet."""
+        if not REQUEST_BYTES_MIN <= request_bytes <= REQUEST_BYTES_MAX:
+            return
+        if count == 1 and self._mark == NO_MARK and self._has_more():
+            count = 2
+        if count > 1:
+            self.wish(request_bytes * min(count, COUNT_MAX))
+
+    def _has_more(self) -> bool:
+        """Whether something has come since the last pass."""
+        if self._handle is None:
+            return False
+        try:
+            return any(ioctl(self._handle.fileno(), FIONREAD, b"\0\0\0\0"))
+        except (OSError, ValueError):
+            # Not every system can tell; and a socket that is closed has no number.
+            return False
 
     def wish(self, size_bytes: int) -> None:
         """Let the next pass wait until it brings so much."""

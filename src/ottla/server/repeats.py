@@ -88,14 +88,14 @@ class Repeats:
         self.taken = len(batches)
         partition = shape.partition
         try:
-            places = append_plain(partition, batches, acks=shape.acks)
+            offsets = append_plain(partition, batches, acks=shape.acks)
         except Refusal:
             # It is found again on the ordinary way, which knows how to say it.
             return None
-        if places is None:
+        if offsets is None:
             return None
         log_start_offset = partition.log.log_start_offset
-        return answer_alike(self._size, numbers, shape.before, places, shape.after, log_start_offset=log_start_offset)
+        return answer_alike(self._size, numbers, shape.before, offsets, shape.after, log_start_offset=log_start_offset)
 
     def _spread_answers(self, data: bytes | memoryview, start: int) -> bytes:
         """The answers to requests for several partitions."""

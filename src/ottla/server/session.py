@@ -112,14 +112,15 @@ class Session(asyncio.BufferedProtocol):
         more: Buffer | None = data
         while more is not None and not self._closing:
             more = self._take(more)
+            spread = self._repeats.spread
+            if spread.request_bytes:
+                # Before the answers go out: whatever comes until then was not waited for.
+                self._gathering.note(spread.request_bytes, count=spread.under_way)
+                spread.request_bytes = 0
             self._flush()
             if more is not None and not self._outbox.is_idle:
                 self._has_requests = True
                 break
-        spread = self._repeats.spread
-        if spread.wanted_bytes:
-            self._gathering.wish(spread.wanted_bytes)
-            spread.wanted_bytes = 0
         self._balance()
 
     def _take(self, data: Buffer) -> Buffer | None:

@@ -10,8 +10,6 @@ it having happened.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from struct import Struct
-from typing import cast
 
 from ottla.broker.batches import append_batch, refused
 from ottla.broker.plain_produce import waits_for_disk
@@ -27,7 +25,7 @@ from ottla.protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from ottla.protocol.wire import Buffer, varint
+from ottla.protocol.wire import Buffer
 from ottla.records.batch import NO_TIMESTAMP
 from ottla.server.alike import (
     FLEXIBLE_VERSION_MIN,
@@ -35,35 +33,24 @@ from ottla.server.alike import (
     ID_END,
     SIZE_BYTES,
     VERSION_AT,
-    Entry,
-    cut_entries,
     pack_size,
-    read_size,
 )
+from ottla.server.several import Places, Spreading, Together, answer_spread, cut_spread, pack_told
 
 TOPICS_MAX = 128
 """How many different topics one connection is remembered by."""
-GATHERED_MAX = 3
-"""How many requests the next pass may wait for. Kafka's client has five under way: two can be made meanwhile."""
-GATHERED_BYTES_MIN, GATHERED_BYTES_MAX = 16 << 10, 128 << 10
-"""The size of those that are worth it: a batch of Kafka's client at least, and not so much that one is enough."""
 
 _EMPTY_END = b"\1\0\0"
 """How a request ends that has a topic without partitions: no partitions, and no tagged fields of either."""
-_TOLD = Struct(">ihqqq")
-"""A partition's number, no error, where its batch stands, when that was stamped, and where its log starts."""
-_pack_told = _TOLD.pack
 _MARK = 0x5A5A5A5A
-
-
-Told = bytes | PartitionProduceResponse
-"""What a partition is told of a batch: as it stands in an answer, or a refusal."""
+_ALL = 1 << 30
+"""More requests than can come at once."""
 
 
 class _Topic:
     """One head, the partitions that were served behind it, and the answer around what they are told."""
 
-    __slots__ = ("_before", "_end", "acks", "behind", "name", "partitions", "start", "topic_id", "version")
+    __slots__ = ("_before", "_behind", "_end", "acks", "name", "partitions", "start", "topic_id", "version")
 
     def __init__(self, start: bytes, request: ProduceRequest) -> None:
         topic = request.topic_data[0]
@@ -76,15 +63,15 @@ class _Topic:
         self.partitions: dict[int, Partition] = {}
         # What an answer with two of them has around both is what any answer has.
         marked = PartitionProduceResponse(_MARK, 0, _MARK, _MARK, _MARK)
-        before, self.behind, last = self._encode([marked, marked]).split(_pack_told(_MARK, 0, _MARK, _MARK, _MARK))
+        before, self._behind, last = self._encode([marked, marked]).split(pack_told(_MARK, 0, _MARK, _MARK, _MARK))
         # Before the count, which is one byte here.
         self._before = before[:-1]
-        self._end = last[len(self.behind) :]
+        self._end = last[len(self._behind) :]
 
-    def takes(self, entries: Sequence[Entry]) -> bool:
-        """Whether all of them are for partitions that were served before, and could be now without waiting."""
+    def takes(self, together: Together) -> bool:
+        """Whether all of it is for partitions that were served before, and could be now without waiting."""
         partitions, acks = self.partitions, self.acks
-        for index, _ in entries:
+        for index in together:
             partition = partitions.get(index)
             if partition is None or partition.offline is not None or waits_for_disk(partition, acks):
                 return False
@@ -96,30 +83,55 @@ class _Topic:
         response = ProduceResponse([TopicProduceResponse(self.name, self.topic_id, answers)])
         return header[ID_END - ID_AT :] + encode_bytes(response, self.version)
 
-    def answer(self, number: bytes, told: Sequence[Told]) -> bytes:
-        """The whole answer to the request of that number."""
-        if PartitionProduceResponse in map(type, told):
-            body = number + self._encode([_spelled(each) for each in told])
-        else:
-            body = b"".join([number, self._before, varint(len(told) + 1), *cast(Sequence[bytes], told), self._end])
-        return pack_size(len(body)) + body
+    def append(self, requests: list[Spreading], together: Together) -> bytes:
+        """Append everything, and answer."""
+        told: dict[int, Places] = {}
+        for index, batches in together.items():
+            partition = self.partitions[index]
+            try:
+                offsets = partition.append_run(batches)
+            except Refusal:
+                # Nothing has happened: it is found again below, with what is to be said of it.
+                offsets = None
+            if offsets is None:
+                return self._append_rest(requests, together, told)
+            told[index] = offsets, partition.log.log_start_offset
+        return answer_spread(requests, told, self._before, self._behind, self._end)
 
+    def _append_rest(self, requests: list[Spreading], together: Together, told: dict[int, Places]) -> bytes:
+        """As `append`, for what has no place yet, one batch after the other; what has one is told so."""
+        said: dict[int, list[PartitionProduceResponse]] = {
+            index: [PartitionProduceResponse(index, 0, offset, NO_TIMESTAMP, start) for offset in offsets]
+            for index, (offsets, start) in told.items()
+        }
+        for index, batches in together.items():
+            if index not in said:
+                said[index] = [self._append_one(index, records) for records in batches]
+        answers = [
+            number + self._encode([said[index][ordinal] for index, ordinal in order]) for number, order in requests
+        ]
+        return b"".join([part for answer in answers for part in (pack_size(len(answer)), answer)])
 
-def _spelled(told: Told) -> PartitionProduceResponse:
-    return PartitionProduceResponse(*_TOLD.unpack_from(told)) if isinstance(told, bytes) else told
+    def _append_one(self, index: int, records: Buffer) -> PartitionProduceResponse:
+        try:
+            return append_batch(self.partitions[index], index, records, version=self.version)
+        except Refusal as error:
+            return refused(index, error)
 
 
 class Spread:
     """What one connection has sent before for several partitions at once."""
 
-    __slots__ = ("_end", "_topics", "position", "taken", "wanted_bytes")
+    __slots__ = ("_end", "_topics", "position", "request_bytes", "taken", "under_way")
 
     def __init__(self) -> None:
         self._end = 0
         """Where the heads end: they all have one length."""
         self._topics: dict[bytes, _Topic] = {}
-        self.wanted_bytes = 0
-        """What the next pass may wait for, after one that showed that several requests are under way; else 0."""
+        self.request_bytes = 0
+        """How large those were that were taken last, on average, until somebody has noted it; else 0."""
+        self.under_way = 0
+        """How many the client had under way then, at least."""
         self.position = 0
         """Behind the requests that were taken."""
         self.taken = 0
@@ -127,30 +139,27 @@ class Spread:
 
     def answers(self, data: bytes | memoryview, start: int, *, frame_bytes_max: int) -> bytes:
         """The answers to the requests from `start` on, up to the first that is not whole, or is to be read."""
-        topic: _Topic | None = None
-        requests: list[tuple[bytes, list[Entry]]] = []
-        begin, end = start, self._end
-        while end and start + SIZE_BYTES <= len(data):
-            at = start + SIZE_BYTES
-            (size,) = read_size(data, start)
-            following = at + size
-            if not end < size <= frame_bytes_max or following > len(data):
-                break
-            head = bytes(data[at : at + end])
-            found = self._topics.get(head[ID_END:])
-            if found is None or not head.startswith(found.start) or (topic is not None and found is not topic):
-                break
-            entries = cut_entries(data, at=at + end, end=following)
-            if not entries or not found.takes(entries):
-                break
-            topic = found
-            requests.append((head[ID_AT:ID_END], entries))
-            start = following
-        self.position, self.taken = start, len(requests)
+        self.position, self.taken = start, 0
+        end, head_at = self._end, start + SIZE_BYTES
+        head = bytes(data[head_at : head_at + end])
+        topic = self._topics.get(head[ID_END:]) if end else None
         if topic is None:
             return b""
-        self.wanted_bytes = _worth_gathering(start - begin, len(requests), has_more=start < len(data))
-        return _append(topic, requests)
+        for count_max in (_ALL, 1):
+            requests, together, position = cut_spread(
+                data, start, topic.start, head[ID_END:], size_max=frame_bytes_max, count_max=count_max
+            )
+            if topic.takes(together):
+                break
+            # Then perhaps the first of them.
+        else:
+            return b""
+        if not requests:
+            return b""
+        self.position, self.taken = position, len(requests)
+        self.request_bytes = (position - start) // len(requests)
+        self.under_way = len(requests) + (position < len(data))
+        return topic.append(requests, together)
 
     def learn(self, body: Buffer, request: ProduceRequest, partitions: Sequence[Partition]) -> None:
         """Remember a request for these partitions, which has been served the ordinary way."""
@@ -179,45 +188,3 @@ class Spread:
             topic = self._topics[head] = _Topic(start, request)
         for data, partition in zip(asked.partition_data, partitions, strict=True):
             topic.partitions[data.index] = partition
-
-
-def _worth_gathering(taken_bytes: int, taken: int, *, has_more: bool) -> int:
-    """What the next pass may wait for, by what this one has taken: as many requests as were under way at once."""
-    size = taken_bytes // taken
-    if not GATHERED_BYTES_MIN <= size <= GATHERED_BYTES_MAX:
-        return 0
-    count = min(taken + has_more, GATHERED_MAX)
-    return size * count if count > 1 else 0
-
-
-def _append(topic: _Topic, requests: Sequence[tuple[bytes, list[Entry]]]) -> bytes:
-    """Append everything, and answer."""
-    together: dict[int, list[Buffer]] = {}
-    for _, entries in requests:
-        for index, records in entries:
-            together.setdefault(index, []).append(records)
-    told = {
-        index: iter(_append_to(topic, index, topic.partitions[index], batches)) for index, batches in together.items()
-    }
-    return b"".join([topic.answer(number, [next(told[index]) for index, _ in entries]) for number, entries in requests])
-
-
-def _append_to(topic: _Topic, index: int, partition: Partition, batches: list[Buffer]) -> list[Told]:
-    """Append what came together for one partition: what is said of each batch."""
-    try:
-        places = partition.append_run(batches)
-    except Refusal:
-        # Nothing has happened: it is found again below, with what is to be said of it.
-        places = None
-    behind = topic.behind
-    if places is not None:
-        start_offset = partition.log.log_start_offset
-        return [_pack_told(index, 0, place[0], NO_TIMESTAMP, start_offset) + behind for place in places]
-    told: list[Told] = []
-    for records in batches:
-        try:
-            done = append_batch(partition, index, records, version=topic.version)
-            told.append(_pack_told(index, 0, done.base_offset, done.log_append_time_ms, done.log_start_offset) + behind)
-        except Refusal as error:
-            told.append(refused(index, error))
-    return told

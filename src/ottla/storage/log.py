@@ -8,7 +8,7 @@ may be lost, from the end backwards, and nothing else. The log is synchronous an
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ottla.clock import Clock
@@ -26,7 +26,7 @@ from ottla.records.batch import (
     walk,
 )
 from ottla.records.control import Marker, parse_marker
-from ottla.records.plain import Limits, Place, Run, plan_run
+from ottla.records.plain import Limits, Run, plan_run
 from ottla.storage import producer_snapshot, retention
 from ottla.storage.aborted_index import AbortedTransaction
 from ottla.storage.checkpoint import encode_epochs, write_atomically
@@ -100,15 +100,6 @@ class Log(ReadableLog):
         """Oldest first; the last one is the active segment."""
         return tuple(self._segments)
 
-    def first_unstable_offset(self, high_watermark: int) -> int | None:
-        """See `ProducerStates.first_unstable_offset`.
-
-        Records go when they are old, or are deleted, also those of a transaction that is still open. The rest of it is
-        not stable; what lies below the start of the log is no place for a reader to wait at.
-        """
-        first = self.producers.first_unstable_offset(high_watermark)
-        return first if first is None or first >= self.log_start_offset else self.log_start_offset
-
     # --- appending -----------------------------------------------------------------------------------
 
     def append(self, batch: Buffer, header: BatchHeader | None = None, *, leader_epoch: int) -> Appended:
@@ -178,26 +169,22 @@ class Log(ReadableLog):
         if self._closed:
             self._require_open()
         active, first = self._segments.active, self.end_offset
-        if leader_epoch != self._epoch or active.end_offset != first:
+        if leader_epoch != self._epoch or active.end_offset != first or (tail := active.tail()) is None:
             return None
-        run = plan_run(batches, limits, first_offset=first, leader_epoch=leader_epoch)
+        run = plan_run(batches, limits, tail, first_offset=first, leader_epoch=leader_epoch)
         if run is None or not active.has_room(run, bytes_max=self._config.segment_bytes):
             return None
         if (headers := headers_of(batches, run, self.producers) if run.has_producer else ()) is None:
             return None
-        self._put(active, run.parts, run.places)
-        self.end_offset = active.end_offset
+        try:
+            active.append_run(run)
+        except StorageFault as error:
+            self._fail_unless_full(error)
+            raise
+        self.end_offset = run.end_offset
         for header, offset in headers:
             self.producers.replay_batch(header, base_offset=offset)
         return run
-
-    def _put(self, active: Segment, parts: Sequence[Buffer], places: Sequence[Place]) -> None:
-        try:
-            active.append(parts, places)
-        except StorageFault as error:
-            if not isinstance(error, DiskFull):
-                self.fail(error)
-            raise
 
     def _write(self, parts: tuple[Buffer, ...], header: BatchHeader, first: int, last: int) -> None:
         size = header.length + LOG_OVERHEAD
@@ -209,7 +196,11 @@ class Log(ReadableLog):
             or last - active.base_offset > OFFSET_DELTA_MAX
         ):
             active = self._make_room(active, header, first=first, last=last)
-        self._put(active, parts, ((first, last, newest_ms, size),))
+        try:
+            active.append(parts, first=first, last=last, newest_ms=newest_ms, size=size)
+        except StorageFault as error:
+            self._fail_unless_full(error)
+            raise
         self.end_offset = last + 1
 
     def _note_aborted(self, transaction: AbortedTransaction | None) -> None:
@@ -309,6 +300,9 @@ class Log(ReadableLog):
         A failed sync is never repeated: the kernel has given up the bytes and calls them clean.
         """
         self._pending.put_back(job)
+        self._fail_unless_full(error)
+
+    def _fail_unless_full(self, error: StorageFault) -> None:
         if not isinstance(error, DiskFull):
             self.fail(error)
 

@@ -32,6 +32,12 @@ class OffsetIndex:
         self._positions.append(position)
         self.count += 1
 
+    def extend(self, relative_offsets: list[int], positions: list[int]) -> None:
+        """Note several."""
+        self._offsets.fromlist(relative_offsets)
+        self._positions.fromlist(positions)
+        self.count += len(positions)
+
     def floor(self, relative_offset: int) -> int:
         """A position at or before the batch that holds the offset; 0 when no entry is that early."""
         at = bisect_right(self._offsets, relative_offset)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from ottla.errors import OffsetOutOfRange
 from ottla.storage.aborted_index import AbortedTransaction
+from ottla.storage.producer_state import ProducerStates
 from ottla.storage.scan import FoundBatch
 from ottla.storage.segments import LogSlice, Segments, TimestampOffset
 
@@ -22,10 +23,20 @@ class ReadableLog(ABC):
     """The first offset that may be read."""
     end_offset: int
     """The offset that the next record gets."""
+    producers: ProducerStates
 
     @abstractmethod
     def _require_open(self) -> None:
         """Raise LogClosed unless the log can be read."""
+
+    def first_unstable_offset(self, high_watermark: int) -> int | None:
+        """See `ProducerStates.first_unstable_offset`.
+
+        Records go when they are old, or are deleted, also those of a transaction that is still open. The rest of it is
+        not stable; what lies below the start of the log is no place for a reader to wait at.
+        """
+        first = self.producers.first_unstable_offset(high_watermark)
+        return first if first is None or first >= self.log_start_offset else self.log_start_offset
 
     def slice(self, *, offset: int, bytes_max: int, end_offset: int | None = None) -> LogSlice | None:
         """Where the bytes from `offset` on stand, at most up to `end_offset`; None when there are none yet.

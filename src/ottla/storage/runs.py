@@ -40,4 +40,4 @@ def headers_of(batches: Sequence[Buffer], run: Run, producers: ProducerStates) -
         ):
             return None
         before = header
-    return [(header, place[0]) for header, place in zip(headers, run.places, strict=True)]
+    return list(zip(headers, run.offsets, strict=True))

@@ -15,7 +15,7 @@ from struct import Struct
 
 from ottla.errors import BatchError, InvalidTopicLayout, StorageError, StorageFault
 from ottla.records.batch import HEADER_SIZE, LOG_OVERHEAD, NO_TIMESTAMP, OFFSET_DELTA_MAX, BatchHeader, Buffer, peek
-from ottla.records.plain import Place, Run
+from ottla.records.plain import Run, Tail
 from ottla.storage import aborted_index, offset_index, seal, time_index
 from ottla.storage.aborted_index import AbortedTransaction
 from ottla.storage.checkpoint import read_small, write_atomically
@@ -190,26 +190,44 @@ class Segment:
 
     # --- writing -----------------------------------------------------------------------------------
 
-    def append(self, parts: Sequence[Buffer], places: Sequence[Place]) -> None:
-        """Write batches that follow each other, in parts, with the offsets that they were given."""
+    def append(self, parts: Sequence[Buffer], *, first: int, last: int, newest_ms: int, size: int) -> None:
+        """Write one batch of that size, in parts, with the offsets that it was given."""
         file, indexes = self._file or self.file, self._indexes
         assert indexes is not None, "only a segment that was opened for writing grows"
         file.append(parts)
         position = self.size
-        for first, last, newest_ms, size in places:
-            if newest_ms > self.max_timestamp_ms:
-                self.max_timestamp_ms = indexes.max_timestamp_ms = newest_ms
-                self.max_timestamp_offset = indexes.max_timestamp_offset = last
-            if position - indexes.indexed_at > indexes.interval_bytes:
-                indexes.enter(position=position, last_offset=last)
-                if indexes.offsets.count >= self.index_entries_max:
-                    self.roll_after_ms = LOOK_FIRST
-            if self.first_timestamp_ms is None:
-                self.first_timestamp_ms = newest_ms
-            self._tail = (first, position)
-            position += size
-            self.end_offset = last + 1
-        self.size = position
+        if newest_ms > self.max_timestamp_ms:
+            self.max_timestamp_ms = indexes.max_timestamp_ms = newest_ms
+            self.max_timestamp_offset = indexes.max_timestamp_offset = last
+        if position - indexes.indexed_at > indexes.interval_bytes:
+            indexes.enter(position=position, last_offset=last)
+            if indexes.offsets.count >= self.index_entries_max:
+                self.roll_after_ms = LOOK_FIRST
+        if self.first_timestamp_ms is None:
+            self.first_timestamp_ms = newest_ms
+        self._tail = (first, position)
+        self.size = position + size
+        self.end_offset = last + 1
+
+    def append_run(self, run: Run) -> None:
+        """Write batches that were planned behind `tail`."""
+        file, indexes = self._file or self.file, self._indexes
+        assert indexes is not None, "only a segment that was opened for writing grows"
+        file.append(run.parts)
+        indexes.enter_run(run)
+        self.max_timestamp_ms, self.max_timestamp_offset = run.max_timestamp_ms, run.max_timestamp_offset
+        if indexes.offsets.count >= self.index_entries_max:
+            self.roll_after_ms = LOOK_FIRST
+        if self.first_timestamp_ms is None:
+            self.first_timestamp_ms = run.first_ms
+        self._tail = (run.offsets[-1], run.last_at)
+        self.size += run.size
+        self.end_offset = run.end_offset
+
+    def tail(self) -> Tail | None:
+        """What a run is planned behind; None where every batch needs a closer look."""
+        indexes = self._indexes
+        return None if indexes is None or self.roll_after_ms == LOOK_FIRST else indexes.tail(self.size)
 
     def has_room(self, run: Run, *, bytes_max: int) -> bool:
         """Whether a run can be written without a closer look at it."""
@@ -217,10 +235,10 @@ class Segment:
         return (
             self.size + run.size <= bytes_max
             and run.newest_ms <= self.roll_after_ms
-            and run.places[-1][1] - self.base_offset < OFFSET_DELTA_MAX
+            and run.end_offset - self.base_offset <= OFFSET_DELTA_MAX
             # The index could be full before the last of them, which then belongs into another segment.
             and indexes is not None
-            and indexes.offsets.count + len(run.places) <= self.index_entries_max
+            and indexes.offsets.count + len(run.offsets) <= self.index_entries_max
         )
 
     def note_aborted(self, transaction: AbortedTransaction) -> None:

@@ -14,6 +14,9 @@ cdef enum:
     ENDING_BYTES = 2
     # A length of one byte, and one byte for no tagged fields.
     ENTRY_BYTES_MIN = INDEX_BYTES + 1 + BATCH_HEADER_BYTES + 1
+    ERROR_BYTES = 2
+    TOLD_BYTES = INDEX_BYTES + ERROR_BYTES + OFFSETS_BYTES
+    COUNT_BYTES_MAX = 5
 
 
 cdef inline uint8_t* put_whole(uint8_t* p, bytes data) noexcept:
@@ -88,62 +91,151 @@ def cut_alike(object data, Py_ssize_t start, bytes opening not None, bytes head 
     return batches, numbers, start, is_through
 
 
-def cut_entries(object data, Py_ssize_t at, Py_ssize_t end):
-    """See `ottla.server.alike.cut_entries_plain`."""
-    cdef Py_buffer buffer
-    cdef const uint8_t* p
+cdef list cut_entries(object data, const uint8_t* p, Py_ssize_t at, Py_ssize_t end):
+    """What a request that ends there has for each partition, from their count on; None unless it is plainly that."""
     cdef int64_t count, length
     cdef int32_t index
     cdef list entries = []
+    if at > end - 1 - ENTRY_BYTES_MIN - ENDING_BYTES:
+        return None
+    count = short_length(p, &at)
+    while count > 0:
+        if at > end - ENTRY_BYTES_MIN:
+            return None
+        index = <int32_t>load_big32(p + at)
+        at += INDEX_BYTES
+        length = short_length(p, &at)
+        if length < BATCH_HEADER_BYTES or length >= end - at or p[at + length]:
+            return None
+        entries.append((index, data[at : at + length]))
+        at += length + 1
+        count -= 1
+    if at + ENDING_BYTES != end or p[at] or p[at + 1]:
+        return None
+    return entries
+
+
+def cut_spread(
+    object data, Py_ssize_t start, bytes opening not None, bytes head not None, Py_ssize_t size_max, Py_ssize_t count_max
+):
+    """See `ottla.server.several.cut_spread_plain`."""
+    cdef Py_buffer buffer
+    cdef const uint8_t* p
+    cdef Py_ssize_t at, head_bytes = PyBytes_GET_SIZE(head)
+    cdef int64_t size
+    cdef list requests = [], entries, batches, order
+    cdef dict together = {}
+    cdef object index, records
+    if PyBytes_GET_SIZE(opening) != ID_AT or start < 0:
+        raise ValueError("an opening has four bytes, and nothing starts before the beginning")
     PyObject_GetBuffer(data, &buffer, PyBUF_SIMPLE)
     try:
         p = <const uint8_t*>buffer.buf
-        if at < 0 or end > buffer.len:
-            raise ValueError("a request that is not there")
-        if at > end - 1 - ENTRY_BYTES_MIN - ENDING_BYTES:
-            return []
-        count = short_length(p, &at)
-        while count > 0:
-            if at > end - ENTRY_BYTES_MIN:
-                return []
-            index = <int32_t>load_big32(p + at)
-            at += INDEX_BYTES
-            length = short_length(p, &at)
-            if length < BATCH_HEADER_BYTES or length >= end - at or p[at + length]:
-                return []
-            entries.append((index, data[at : at + length]))
-            at += length + 1
-            count -= 1
-        if at + ENDING_BYTES != end or p[at] or p[at + 1]:
-            return []
+        while len(requests) < count_max:
+            at = start + SIZE_BYTES
+            if at > buffer.len:
+                break
+            size = <int32_t>load_big32(p + start)
+            if size < ID_END + head_bytes or size > size_max or size > buffer.len - at:
+                break
+            if memcmp(p + at, PyBytes_AS_STRING(opening), ID_AT):
+                break
+            if memcmp(p + at + ID_END, PyBytes_AS_STRING(head), head_bytes):
+                break
+            entries = cut_entries(data, p, at + ID_END + head_bytes, at + size)
+            if not entries:
+                break
+            order = []
+            for index, records in entries:
+                batches = together.get(index)
+                if batches is None:
+                    batches = together[index] = []
+                order.append((index, len(batches)))
+                batches.append(records)
+            requests.append((PyBytes_FromStringAndSize(<const char*>p + at + ID_AT, ID_END - ID_AT), order))
+            start = at + size
     finally:
         PyBuffer_Release(&buffer)
-    return entries
+    return requests, together, start
+
+
+cdef inline uint8_t* put_count(uint8_t* p, uint32_t count) noexcept nogil:
+    while count >= 0x80:
+        p[0] = count & 0x7F | 0x80
+        p += 1
+        count >>= 7
+    p[0] = count
+    return p + 1
+
+
+def answer_spread(
+    list requests not None,
+    dict told not None,
+    bytes before not None,
+    bytes behind not None,
+    bytes ending not None,
+    int64_t append_time_ms,
+):
+    """See `ottla.server.several.answer_spread_plain`."""
+    cdef Py_ssize_t entry_bytes = TOLD_BYTES + PyBytes_GET_SIZE(behind)
+    cdef Py_ssize_t rest_bytes = ID_END - ID_AT + PyBytes_GET_SIZE(before) + PyBytes_GET_SIZE(ending)
+    cdef Py_ssize_t count, size = 0
+    cdef uint8_t[COUNT_BYTES_MAX] counted
+    cdef Py_ssize_t counted_bytes
+    cdef bytes number, answers
+    cdef list order, offsets
+    cdef object index, ordinal, start_offset
+    cdef uint8_t* p
+    for number, order in requests:
+        count = len(order)
+        if number is None or PyBytes_GET_SIZE(number) != ID_END - ID_AT or count >= INT32_MAX:
+            raise ValueError("a request's number has four bytes")
+        counted_bytes = put_count(counted, <uint32_t>count + 1) - counted
+        size += SIZE_BYTES + rest_bytes + counted_bytes + count * entry_bytes
+    answers = PyBytes_FromStringAndSize(NULL, size)
+    p = <uint8_t*>PyBytes_AS_STRING(answers)
+    for number, order in requests:
+        count = len(order)
+        counted_bytes = put_count(counted, <uint32_t>count + 1) - counted
+        store_big32(p, <uint32_t>(rest_bytes + counted_bytes + count * entry_bytes))
+        p = put_whole(p + SIZE_BYTES, number)
+        p = put_whole(p, before)
+        memcpy(p, counted, counted_bytes)
+        p += counted_bytes
+        for index, ordinal in order:
+            offsets, start_offset = told[index]
+            store_big32(p, <uint32_t><int32_t>index)
+            p[INDEX_BYTES] = p[INDEX_BYTES + 1] = 0
+            store_big64(p + INDEX_BYTES + ERROR_BYTES, offsets[ordinal])
+            store_big64(p + INDEX_BYTES + ERROR_BYTES + 8, append_time_ms)
+            store_big64(p + INDEX_BYTES + ERROR_BYTES + 16, start_offset)
+            p = put_whole(p + TOLD_BYTES, behind)
+        p = put_whole(p, ending)
+    return answers
 
 
 def answer_alike(
     bytes size not None,
     list numbers not None,
     bytes before not None,
-    list places not None,
+    list offsets not None,
     int64_t append_time_ms,
     int64_t log_start_offset,
     bytes after not None,
 ):
     """See `ottla.server.alike.answer_alike_plain`."""
     cdef Py_ssize_t count = len(numbers), each
-    cdef int64_t offset
+    cdef object offset
     cdef bytes number, answers
     cdef uint8_t* p
-    if len(places) != count:
+    if len(offsets) != count:
         raise ValueError("as many answers as requests")
     each = PyBytes_GET_SIZE(size) + (ID_END - ID_AT) + PyBytes_GET_SIZE(before) + OFFSETS_BYTES + PyBytes_GET_SIZE(after)
     answers = PyBytes_FromStringAndSize(NULL, count * each)
     p = <uint8_t*>PyBytes_AS_STRING(answers)
-    for number, place in zip(numbers, places):
+    for number, offset in zip(numbers, offsets):
         if number is None or PyBytes_GET_SIZE(number) != ID_END - ID_AT:
             raise ValueError("a request's number has four bytes")
-        offset = place[0]
         p = put_whole(p, size)
         p = put_whole(p, number)
         p = put_whole(p, before)
