@@ -5,7 +5,7 @@ over the requests that bring them.
 Works on buffers only; needs neither pyarrow nor numpy, and knows nothing of compression or checksums. Two
 rules keep it inside its memory, whatever the bytes say and even when another thread changes them meanwhile:
 a length is read once, into a local, and compared with what is left before it is used; and room is checked
-before each record is written. The modules `reader`, `packing`, `numpy_columns`, `runs` and `alike` do the same
+before each record is written. The modules `reader`, `packing`, `numpy_columns`, `plain`, `alike` and `several` do the same
 work with the same results; the tests hold them against each other.
 """
 

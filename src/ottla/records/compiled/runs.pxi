@@ -141,7 +141,7 @@ def plan_run(
     int64_t max_timestamp_offset,
     int64_t timed_ms,
 ):
-    """See `ottla.storage.runs.plan_run_plain`."""
+    """See `ottla.records.plain.plan_run_plain`."""
     cdef Facts facts
     cdef Py_buffer buffer
     cdef list offsets = [], entry_offsets = [], entry_positions = [], times = []
