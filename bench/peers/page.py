@@ -134,7 +134,12 @@ def _summary(results: Sequence[Result]) -> list[str]:
     for verdict in VERDICTS[1:]:
         if by_verdict[verdict]:
             certain = _certain(by_verdict[verdict]) if verdict == UNKNOWN else ""
-            lines += ["", f"{verdict.capitalize()}{certain}:", ""]
+            why = (
+                f" (what limits them, with profiles and what was tried: [{LIMITS}]({LIMITS}))"
+                if verdict == SHORT
+                else ""
+            )
+            lines += ["", f"{verdict.capitalize()}{certain}{why}:", ""]
             lines += [f"- {_told(result)}" for result in by_verdict[verdict]]
     return lines
 
@@ -145,7 +150,10 @@ def _certain(unknown: Sequence[Result]) -> str:
     return f" ({len(ahead)} of {len(unknown)} reach it whichever rounds are compared)"
 
 
-VERDICTS = ("met", "NOT MET", UNKNOWN, "not measured")
+SHORT = "NOT MET"
+VERDICTS = ("met", SHORT, UNKNOWN, "not measured")
+LIMITS = "limits.md"
+"""Written by hand, beside the page: a profile is read by somebody."""
 
 
 def _told(result: Result) -> str:

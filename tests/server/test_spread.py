@@ -229,6 +229,16 @@ def test_neither_small_requests_are_waited_for_nor_large_ones(producer: Producer
     assert producer.line.transport.marks.told == []
 
 
+def test_requests_that_would_not_meet_in_a_partition_are_not_waited_for(producer: Producer) -> None:
+    data = batch(b"v" * 10_000)
+    producer.send(range(9))
+    producer.send_all([(0, 1)] * 2, data=data)
+    assert producer.line.transport.marks.told == []
+
+    producer.send_all([(0, 1, 2)] * 2, data=data)
+    assert len(producer.line.transport.marks.told) == 1
+
+
 def test_a_request_behind_that_has_come_in_part_is_under_way_too(producer: Producer) -> None:
     data = batch(b"v" * 10_000)
     producer.send((0, 1), data=data)

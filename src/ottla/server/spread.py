@@ -35,6 +35,7 @@ from ottla.server.alike import (
     VERSION_AT,
     pack_size,
 )
+from ottla.server.gathering import COUNT_MAX
 from ottla.server.several import Places, Spreading, Together, answer_spread, cut_spread, pack_told
 
 TOPICS_MAX = 128
@@ -129,7 +130,7 @@ class Spread:
         """Where the heads end: they all have one length."""
         self._topics: dict[bytes, _Topic] = {}
         self.request_bytes = 0
-        """How large those were that were taken last, on average, until somebody has noted it; else 0."""
+        """How large those were that were taken last, on average, if more of them would be worth waiting for; else 0."""
         self.under_way = 0
         """How many the client had under way then, at least."""
         self.position = 0
@@ -157,8 +158,11 @@ class Spread:
         if not requests:
             return b""
         self.position, self.taken = position, len(requests)
-        self.request_bytes = (position - start) // len(requests)
-        self.under_way = len(requests) + (position < len(data))
+        batches = sum(map(len, together.values()))
+        if COUNT_MAX * batches >= len(requests) * len(topic.partitions):
+            # Otherwise those that came together would hardly ever meet in a partition.
+            self.request_bytes = (position - start) // len(requests)
+            self.under_way = len(requests) + (position < len(data))
         return topic.append(requests, together)
 
     def learn(self, body: Buffer, request: ProduceRequest, partitions: Sequence[Partition]) -> None:
