@@ -141,14 +141,14 @@ class Spread:
     def answers(self, data: bytes | memoryview, start: int, *, frame_bytes_max: int) -> bytes:
         """The answers to the requests from `start` on, up to the first that is not whole, or is to be read."""
         self.position, self.taken = start, 0
-        end, head_at = self._end, start + SIZE_BYTES
-        head = bytes(data[head_at : head_at + end])
-        topic = self._topics.get(head[ID_END:]) if end else None
+        head_at = start + SIZE_BYTES
+        head = bytes(data[head_at + ID_END : head_at + self._end])
+        topic = self._topics.get(head)
         if topic is None:
             return b""
         for count_max in (_ALL, 1):
             requests, together, position = cut_spread(
-                data, start, topic.start, head[ID_END:], size_max=frame_bytes_max, count_max=count_max
+                data, start, topic.start, head, size_max=frame_bytes_max, count_max=count_max
             )
             if topic.takes(together):
                 break

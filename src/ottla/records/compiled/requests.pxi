@@ -181,27 +181,23 @@ def answer_spread(
     cdef Py_ssize_t rest_bytes = ID_END - ID_AT + PyBytes_GET_SIZE(before) + PyBytes_GET_SIZE(ending)
     cdef Py_ssize_t count, size = 0
     cdef uint8_t[COUNT_BYTES_MAX] counted
-    cdef Py_ssize_t counted_bytes
     cdef bytes number, answers
     cdef list order, offsets
     cdef object index, ordinal, start_offset
     cdef uint8_t* p
+    cdef uint8_t* begin
     for number, order in requests:
         count = len(order)
         if number is None or PyBytes_GET_SIZE(number) != ID_END - ID_AT or count >= INT32_MAX:
             raise ValueError("a request's number has four bytes")
-        counted_bytes = put_count(counted, <uint32_t>count + 1) - counted
-        size += SIZE_BYTES + rest_bytes + counted_bytes + count * entry_bytes
+        size += SIZE_BYTES + rest_bytes + (put_count(counted, <uint32_t>count + 1) - counted) + count * entry_bytes
     answers = PyBytes_FromStringAndSize(NULL, size)
     p = <uint8_t*>PyBytes_AS_STRING(answers)
     for number, order in requests:
-        count = len(order)
-        counted_bytes = put_count(counted, <uint32_t>count + 1) - counted
-        store_big32(p, <uint32_t>(rest_bytes + counted_bytes + count * entry_bytes))
+        begin = p
         p = put_whole(p + SIZE_BYTES, number)
         p = put_whole(p, before)
-        memcpy(p, counted, counted_bytes)
-        p += counted_bytes
+        p = put_count(p, <uint32_t>len(order) + 1)
         for index, ordinal in order:
             offsets, start_offset = told[index]
             store_big32(p, <uint32_t><int32_t>index)
@@ -211,6 +207,7 @@ def answer_spread(
             store_big64(p + INDEX_BYTES + ERROR_BYTES + 16, start_offset)
             p = put_whole(p + TOLD_BYTES, behind)
         p = put_whole(p, ending)
+        store_big32(begin, <uint32_t>(p - begin - SIZE_BYTES))
     return answers
 
 
