@@ -5,17 +5,18 @@ Tells its progress and stores each figure as it comes. Knows no peer and no work
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from bench.append import file_system, workplace
 from bench.neighbours import Neighbours, Speed
+from bench.peers import free_memory
 from bench.peers.contract import Broker, Pace, Session, Task, Unmeasured
 from bench.peers.store import Store, pick
 from tests.peers.maven import PeerMissing
@@ -44,14 +45,16 @@ def take(
     *,
     pace: Pace,
     is_resumed: bool = False,
-    settle: Callable[[], None] = os.sync,
+    settle: Callable[[], None] | None = None,
     neighbours: Neighbours | None = None,
 ) -> None:
     """All rounds of one session; a side that cannot be had or a task that fails leaves a note, the rest goes on.
 
-    What is left to be written to the disk would slow down what comes next, so the disk settles before each task.
+    What is left to be written to the disk would slow down what comes next, and so would memory that has to be got from
+    the machine's host, so both settle before each task.
     Tasks that neighbours disturbed are taken again, in another turn.
     """
+    settle = settle or partial(free_memory.settle, is_quick=pace.is_quick)
     neighbours = neighbours or Neighbours.of_run(pace.rounds, speed=Speed())
     directory.mkdir(parents=True, exist_ok=True)
     if file_system(directory) == "tmpfs":
@@ -97,6 +100,7 @@ class _Turn:
         """Stores what came of the tasks; returns those that are to be taken again."""
         again: list[Task] = []
         directory.mkdir()
+        self.settle()
         try:
             with self.session.sides[self.side](directory) as broker:
                 if self.session.warm_up is not None:
