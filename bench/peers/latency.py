@@ -22,8 +22,9 @@ SIZE = 1_000
 PARTITIONS = 6
 SHARES = (50, 80)
 """Of the smaller maximum, in percent."""
-TIMED_TIMES = 2.0
-"""A phase takes so many times as long as that of a throughput: one record in a thousand has to be several."""
+MOST_TIMES, WAIT_TIMES = 2.0, 6.0
+"""How many times as long as that of a throughput a phase takes, for the most and for the waits at shares of it: one
+stall of the disk must not be all of the slowest thousandth."""
 CLIENT = f"librdkafka (its own linger, 5 ms), {PARTITIONS} partitions, 1 producer, 1 consumer"
 
 
@@ -88,22 +89,23 @@ def rate_of(store: Store, policy: Policy, share: int) -> float:
 
 
 def _most(row: Row, broker: Broker, *, policy: Policy, pace: Pace) -> Turns:
-    done, load = _phases(broker, row.id, policy=policy, rate=0.0, pace=pace)
+    done, load = _phases(broker, row.id, policy=policy, rate=0.0, pace=pace, timed_s=pace.timed_s * MOST_TIMES)
     if not done.records:
         raise Unmeasured("no record reached the reader")
     return {row.id: Turn(value=done.rate, load=load)}
 
 
 def _waited(rows: dict[str, Row], broker: Broker, *, policy: Policy, share: int, pace: Pace, store: Store) -> Turns:
-    rate = rate_of(store, policy, share)
-    done, load = _phases(broker, f"latency-{policy.key}-{share}", policy=policy, rate=rate, pace=pace)
-    wanted = round(rate * pace.timed_s * TIMED_TIMES)
+    rate, timed_s = rate_of(store, policy, share), pace.timed_s * WAIT_TIMES
+    name = f"latency-{policy.key}-{share}"
+    done, load = _phases(broker, name, policy=policy, rate=rate, pace=pace, timed_s=timed_s)
+    wanted = round(rate * timed_s)
     if done.records != wanted:
         raise Unmeasured(f"{done.records:,} records were read of {wanted:,}")
-    return {row.id: Turn(value=done.figures[name], load=load) for name, row in rows.items()}
+    return {row.id: Turn(value=done.figures[percentile], load=load) for percentile, row in rows.items()}
 
 
-def _phases(broker: Broker, name: str, *, policy: Policy, rate: float, pace: Pace) -> tuple[Done, Load]:
+def _phases(broker: Broker, name: str, *, policy: Policy, rate: float, pace: Pace, timed_s: float) -> tuple[Done, Load]:
     """Warm up and look, with the same clients for the most and for a share of it."""
     topic = topics.create(broker, name, partitions=PARTITIONS, policy=policy)
     to = {"bootstrap": broker.address, "topic": topic.name}
@@ -113,5 +115,5 @@ def _phases(broker: Broker, name: str, *, policy: Policy, rate: float, pace: Pac
         client("latency_produce", paced, broker.directory) as producer,
     ):
         together(consumer, producer, pace.again_s)
-        work = partial(together, consumer, producer, pace.timed_s * TIMED_TIMES)
+        work = partial(together, consumer, producer, timed_s)
         return metered(broker, [consumer.pid, producer.pid], work)
