@@ -135,13 +135,13 @@ class Neighbours:
                 return True
         return False
 
-    def watched(self, take: Callable[[], T]) -> tuple[T, bool]:
+    def watched(self, take: Callable[[], T], *, stolen_max: float = STOLEN_MAX) -> tuple[T, bool]:
         """What a turn gives, and whether it was disturbed, which is told."""
         was_usual, before = self._is_usual(), self._read()
         taken = take()
         share = self._read().share(before)
-        if share > STOLEN_MAX:
-            print(f"  others had {share:.0%} of the processors' time", file=sys.stderr, flush=True)
+        if share > stolen_max:
+            print(f"  others had {share:.1%} of the processors' time", file=sys.stderr, flush=True)
             return taken, True
         is_usual = was_usual and self._is_usual()
         if not is_usual:

@@ -16,6 +16,7 @@ from pathlib import Path
 from subprocess import Popen
 from typing import Literal
 
+from bench.neighbours import STOLEN_MAX
 from bench.peers.memory import Memory, memory_of
 from bench.spark_cpu import Meter
 from bench.spark_rows import spread
@@ -147,6 +148,8 @@ class Task:
     rows: tuple[Row, ...]
     take: Mapping[str, Callable[[Broker], Turns]]
     """By side; a side that is not named does not do it. May raise Unmeasured."""
+    stolen_max: float = STOLEN_MAX
+    """The share of all processors' time that may go to others meanwhile."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

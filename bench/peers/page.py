@@ -10,6 +10,7 @@ from bench.neighbours import RULE, SPEED_RULE
 from bench.peers import ratio_plot
 from bench.peers.contract import CPU_UNIT, OURS, UNKNOWN, Load, Result, limit
 from bench.peers.free_memory import MEMORY_RULE
+from bench.peers.latency import STOLEN_RULE
 from bench.spark_page import table
 from bench.turns import SPREAD_MAX
 
@@ -97,6 +98,7 @@ def render(
         f"The sides take turns, A B A B A B, {rounds}; one broker runs at a time, on a wiped directory on the same",
         "disk, with the same client.",
         *RULE,
+        *STOLEN_RULE,
         *SPEED_RULE,
         *MEMORY_RULE,
         "A figure is the median of its rounds with their spread: largest less smallest, as a share of the median.",

@@ -116,7 +116,9 @@ class _Turn:
     def _is_done(self, task: Task, broker: Broker) -> bool:
         self.settle()
         try:
-            turns, is_disturbed = self.neighbours.watched(lambda: task.take[self.side](broker))
+            turns, is_disturbed = self.neighbours.watched(
+                lambda: task.take[self.side](broker), stolen_max=task.stolen_max
+            )
         except PeerMissing:
             raise
         except Exception as reason:

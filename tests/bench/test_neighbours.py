@@ -33,7 +33,12 @@ def test_a_turn_that_was_not_disturbed_counts() -> None:
 def test_a_turn_that_was_disturbed_is_taken_again_after_a_quiet_moment(capsys: pytest.CaptureFixture[str]) -> None:
     # A turn, a pause between two, a look that is not quiet, another pause, one that is, and the second turn.
     assert neighbours(0.4, 0.4, 0.4, 0.4, 0.0).undisturbed(count(1).__next__) == 2
-    assert "others had 40% of the processors' time" in capsys.readouterr().err
+    assert "others had 40.0% of the processors' time" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("stolen_max", "is_disturbed"), [(0.01, True), (0.02, False)])
+def test_what_others_may_take_goes_by_what_is_measured(stolen_max: float, is_disturbed: bool) -> None:
+    assert neighbours(0.02).watched(count(1).__next__, stolen_max=stolen_max) == (1, is_disturbed)
 
 
 def test_the_last_of_a_few_turns_counts_however_much_it_was_disturbed() -> None:
