@@ -51,7 +51,7 @@ bench: ## Ratios against other programs, in one run (ARGS=--write stores them in
 	@sh scripts/setup.sh dev
 	@$(python) -m bench $(ARGS)
 
-bench-peers: ## Beside Apache Kafka and others, in turns, an hour and a half (ARGS=--quick, ARGS='--only raw --write')
+bench-peers: ## Beside Apache Kafka and others, in turns, several hours (ARGS=--quick, ARGS='--only raw --write')
 	@sh scripts/setup.sh dev
 	@sh scripts/peers.sh
 	@$(python) -m bench.peers $(ARGS)

@@ -1,6 +1,6 @@
 """Ottla and other brokers side by side, in turns: `make bench-peers`.
 
-python -m bench.peers                              everything, about an hour and a half; prints the page
+python -m bench.peers                              everything, several hours; prints the page
 python -m bench.peers --only raw startup           only the rows whose ids begin so; `--list` names all
 python -m bench.peers --only produce-java --write  measures these rows again, and writes the page with all that is kept
 python -m bench.peers --unknown --write            measures those rows again that were too spread out to be known

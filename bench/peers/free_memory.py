@@ -43,11 +43,24 @@ def taken_back(path: Path = Path("/proc/vmstat")) -> int | None:
     return sum(found) if found else None
 
 
-def settle(*, is_quick: bool = False) -> None:
-    """Nothing is left to be written to the disk, and no memory is free; a quick run takes it as it is."""
+def settle(*, is_quick: bool) -> None:
+    """Nothing is left to be written to the disk, and no memory is free; a quick run takes that as it is."""
     os.sync()
     if not is_quick:
         fill(_hole(STORE))
+
+
+def drop_cached(directory: Path, *, is_quick: bool) -> None:
+    """Let the kernel forget the files of a broker, as after a long time: written, and no longer in the page cache."""
+    os.sync()
+    for path in directory.rglob("*"):
+        if path.is_file():
+            descriptor = os.open(path, os.O_RDONLY)
+            try:
+                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            finally:
+                os.close(descriptor)
+    settle(is_quick=is_quick)
 
 
 class Hole:

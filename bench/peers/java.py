@@ -29,10 +29,10 @@ from bench.peers.contract import (
     Unmeasured,
     counted,
 )
-from bench.peers.free_memory import settle
+from bench.peers.free_memory import drop_cached
 from bench.peers.librdkafka import COLD_BYTES, CPU_GROUP, CPU_PARTITIONS, PARTITIONS, SIZES, cold_bytes, fill, warm_up
 from bench.peers.policies import ACKS_1, EVEN, ON_DISK, Policy
-from bench.peers.servers import BOTH, drop_cached, java_command
+from bench.peers.servers import BOTH, java_command
 
 FETCH_PARTITIONS = 6
 RATE_MAX, BYTES_PER_S = 400_000, 120_000_000
@@ -142,8 +142,7 @@ def _read(row: Row, broker: Broker, *, size: int, pace: Pace) -> Turns:
     topic = topics.create(broker, row.id, partitions=FETCH_PARTITIONS, policy=ACKS_1)
     records = fill(broker, topic, size=size, size_bytes=cold_bytes(size, pace))
     arguments = perf_tools.consumer_arguments(bootstrap=broker.address, topic=topic.name, records=records)
-    drop_cached(broker.directory)
-    settle(is_quick=pace.is_quick)
+    drop_cached(broker.directory, is_quick=pace.is_quick)
     output, load = _run(broker, perf_tools.CONSUMER, arguments, size_bytes=records * size)
     read = perf_tools.parse_read(output)
     if read.records != records:

@@ -22,10 +22,10 @@ from bench.peers.contract import (
     Unmeasured,
     counted,
 )
-from bench.peers.free_memory import settle
+from bench.peers.free_memory import drop_cached
 from bench.peers.phases import Client, Done, client, metered, warmed
 from bench.peers.policies import ACKS_1, EVEN, Policy
-from bench.peers.servers import BOTH, drop_cached
+from bench.peers.servers import BOTH
 
 SIZES = (100, 1_000, 10_000)
 PARTITIONS = (1, 6, 100)
@@ -170,8 +170,7 @@ def _read_cold(row: Row, broker: Broker, *, size: int, consumers: int, pace: Pac
     reading = {"partitions": FETCH_PARTITIONS, "consumers": consumers, "records": records}
     with client("rdkafka_consume", {**_to(broker, topic), **reading}, broker.directory) as consumer:
         consumer.run(pace.again_s)
-        drop_cached(broker.directory)
-        settle(is_quick=pace.is_quick)
+        drop_cached(broker.directory, is_quick=pace.is_quick)
         done, load = metered(broker, [consumer.pid], partial(consumer.run, 0.0))
     if done.records != records:
         raise Unmeasured(f"{done.records:,} records were read of {records:,}")

@@ -6,7 +6,6 @@ that the page tells. Knows how they start; not what they are asked.
 
 from __future__ import annotations
 
-import os
 import socket
 import subprocess
 import sys
@@ -135,15 +134,3 @@ def restarted(start: Starter, prepare: Callable[[Broker], None]) -> Starter:
             yield broker
 
     return again
-
-
-def drop_cached(directory: Path) -> None:
-    """Let the kernel forget the files of a broker, as after a long time: written, and no longer in the page cache."""
-    os.sync()
-    for path in directory.rglob("*"):
-        if path.is_file():
-            descriptor = os.open(path, os.O_RDONLY)
-            try:
-                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-            finally:
-                os.close(descriptor)
