@@ -18,6 +18,8 @@ from bench.peers.contract import Load, Result, Row, Turn
 
 STORE = Path(__file__).resolve().parents[2] / ".cache" / "bench-peers"
 _NEW = ".new.json"
+DIGITS = 6
+"""Of a figure in the file beside the page."""
 
 
 class Store:
@@ -72,7 +74,7 @@ class Store:
         """All that is kept, as one text."""
         facts = json.loads(self._facts.read_text(encoding="utf-8")) if self._facts.exists() else None
         # A line for each row, so that a change of one shows as such.
-        rows = ",\n".join(json.dumps(render(result)) for result in self.results())
+        rows = ",\n".join(json.dumps(_short(render(result)), separators=(",", ":")) for result in self.results())
         return f'{{"facts": {json.dumps(facts)},\n"rows": [\n{rows}\n]}}\n'
 
     def unbundle(self, text: str) -> None:
@@ -140,3 +142,12 @@ def pick(rows: Sequence[Row], wanted: Sequence[str]) -> list[Row]:
     return [
         row for row in rows if not wanted or any(row.id == word or row.id.startswith(f"{word}-") for word in wanted)
     ]
+
+
+def _short(value: Any) -> Any:
+    """The same with as many digits as a figure can be trusted to."""
+    if isinstance(value, float):
+        return float(f"{value:.{DIGITS}g}")
+    if isinstance(value, dict):
+        return {name: _short(each) for name, each in value.items()}
+    return [_short(each) for each in value] if isinstance(value, list | tuple) else value
