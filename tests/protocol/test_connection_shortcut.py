@@ -10,7 +10,7 @@ import pytest
 
 from ottla.errors import ProtocolError
 from ottla.protocol.api_keys import ApiKey
-from ottla.protocol.connection import ClientConnection, Request, ServerConnection
+from ottla.protocol.connection import ClientConnection, Held, Request, ServerConnection
 from ottla.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ottla.protocol.wire import COPIED_BYTES_MAX
 
@@ -31,7 +31,7 @@ class Taker:
         self.is_copied = True
         self._refusals = refusals
 
-    def answer(self, data: bytes | memoryview, start: int) -> bytes | None:
+    def answer(self, data: bytes | memoryview, start: int) -> Sequence[int] | None:
         numbers: list[int] = []
         self.is_copied = not isinstance(data, memoryview)
         stream = bytes(data)
@@ -55,6 +55,14 @@ class Taker:
         return bytes(number % 256 for number in numbers)
 
 
+class Promiser(Taker):
+    """As the other, but it answers later."""
+
+    def answer(self, data: bytes | memoryview, start: int) -> list[int] | bytes:
+        taken = super().answer(data, start)
+        return list(taken) if taken else b""
+
+
 def _frames(groups: Sequence[str]) -> list[bytes]:
     client = ClientConnection("tester")
     sent = (client.send(ApiKey.HEARTBEAT, 1, HeartbeatRequest(group, 3, "m"))[1] for group in groups)
@@ -69,6 +77,7 @@ def _serve(server: ServerConnection, data: bytes, shortcut: Taker) -> list[bytes
             server.respond(item, HeartbeatResponse())
             out.append(item.header.correlation_id)
         else:
+            assert isinstance(item, bytes)
             out.append(item)
     return out
 
@@ -130,6 +139,7 @@ def test_nothing_is_lost_or_served_twice_when_the_reader_stops_early(stops: int,
                 server.respond(item, HeartbeatResponse())
                 served.append(item.header.correlation_id)
             else:
+                assert isinstance(item, bytes)
                 served += item
             count += 1
             if count == stops:
@@ -141,24 +151,39 @@ def test_nothing_is_lost_or_served_twice_when_the_reader_stops_early(stops: int,
     assert (server.in_flight, server.bytes_kept) == (0, 0)
 
 
-def test_nothing_is_offered_while_an_earlier_request_is_unanswered() -> None:
+def test_answers_behind_an_unanswered_request_wait_for_it() -> None:
     server, shortcut = ServerConnection(), Taker()
     left, *taken = _frames([LEAVES, TAKES, TAKES, TAKES])
     (waiting,) = server.receive(left, shortcut)
-    shortcut.offered.clear()
-    first, second = server.receive(taken[0] + taken[1], shortcut)
-    assert shortcut.offered == []
-    for request in (second, first, waiting):
-        assert isinstance(request, Request)
-        server.respond(request, HeartbeatResponse())
+    assert list(server.receive(taken[0] + taken[1], shortcut)) == []
+    assert server.in_flight == 2
+    assert isinstance(waiting, Request)
+    assert server.respond(waiting, HeartbeatResponse())[1:] == [b"\1\2"]
+    assert server.in_flight == 0
     assert _serve(server, taken[2], shortcut) == [b"\3"]
 
 
-def test_a_request_left_unanswered_by_the_reader_stops_the_offers_behind_it() -> None:
+def test_a_request_left_unanswered_by_the_reader_keeps_back_what_is_taken_behind_it() -> None:
     server, shortcut = ServerConnection(), Taker()
-    items = list(server.receive(b"".join(_frames([TAKES, LEAVES, TAKES])), shortcut))
-    assert [item if isinstance(item, bytes) else item.header.correlation_id for item in items] == [b"\0", 1, 2]
-    assert server.in_flight == 2
+    first, left = server.receive(b"".join(_frames([TAKES, LEAVES, TAKES])), shortcut)
+    assert first == b"\0"
+    assert isinstance(left, Request)
+    assert server.respond(left, HeartbeatResponse())[1:] == [b"\2"]
+
+
+def test_answers_that_come_later_keep_their_place() -> None:
+    server, shortcut = ServerConnection(), Promiser()
+    frames = _frames([TAKES, LEAVES, TAKES, TAKES])
+    first, left, last = server.receive(b"".join(frames), shortcut)
+    assert isinstance(first, Held)
+    assert isinstance(left, Request)
+    assert isinstance(last, Held)
+    assert (first.promise, last.promise) == ([0], [2, 3])
+    assert server.respond_held(last.sequence, b"last") == []
+    answer = server.respond(left, HeartbeatResponse())
+    assert answer == []
+    assert server.respond_held(first.sequence, b"first")[::2] == [b"first", b"last"]
+    assert server.in_flight == 0
 
 
 def test_any_two_cuts_give_the_same_requests_in_order() -> None:

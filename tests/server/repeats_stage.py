@@ -140,8 +140,9 @@ class Line:
 class Door:
     """A broker, and connections to it."""
 
-    def __init__(self, *, request_bytes_max: int | None = None) -> None:
-        self.stage = Stage()
+    def __init__(self, *, request_bytes_max: int | None = None, held: bool = False) -> None:
+        """With `held`, the disk does nothing unless it is told to."""
+        self.stage = Stage(held=held)
         self._request_bytes_max = request_bytes_max
         self.broker = CountingBroker(self.stage.broker)
         self._loop = asyncio.new_event_loop()

@@ -128,7 +128,7 @@ class Stream:
             chance.randrange(PARTITIONS),
             self._version,
             self._client_id,
-            chance.choice([1] * 36 + [0, -1, -1, -1, -1]),
+            chance.choice([1] * 26 + [0] + [-1] * 14),
             chance.choice([-1, -1, 7, 8]),
             chance.choice([Codec.NONE] * 6 + list(Codec)),
             chance.random() < BULKY_SHARE,

@@ -3,83 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import pytest
 
 from ottla.error_codes import ErrorCode
-from ottla.protocol.api_keys import ApiKey
-from ottla.protocol.connection import ClientConnection
 from ottla.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from ottla.protocol.messages.produce import (
-    PartitionProduceData,
     PartitionProduceResponse,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceData,
 )
 from ottla.server.spread import TOPICS_MAX
-from tests.server.repeats_stage import Door, Line
+from tests.server.repeats_stage import Door
+from tests.server.spreading_producer import TOPIC, Producer
 from tests.storage.workbench import batch
 
-TOPIC = "orders"
 PARTITIONS = 200
 """So many that their count takes two bytes."""
-
-
-class Producer:
-    """A client that sends batches for several partitions in each request."""
-
-    def __init__(self, door: Door) -> None:
-        self.door = door
-        self.line = Line(door)
-        self._client = ClientConnection("producer")
-
-    def send(self, partitions: Sequence[int], **how: Any) -> list[PartitionProduceResponse]:
-        """Send one request, as `encoded` makes it, and return what each partition was told."""
-        return self.send_all([partitions], **how)[0]
-
-    def send_all(self, requests: Sequence[Sequence[int]], **how: Any) -> list[list[PartitionProduceResponse]]:
-        """The same for requests that come together."""
-        self.line.send(self.encoded(requests, **how))
-        self.door.settle()
-        answers = []
-        for response in self._client.receive(self.line.take()):
-            assert isinstance(response.message, ProduceResponse)
-            answers.append(list(response.message.responses[0].partition_responses))
-        return answers
-
-    def encoded(
-        self,
-        requests: Sequence[Sequence[int]],
-        *,
-        version: int = 13,
-        topic: str = TOPIC,
-        data: bytes | None = None,
-        damaged: Sequence[int] = (),
-        acks: int = 1,
-    ) -> bytes:
-        """What such requests are made of."""
-        records = batch(b"v") if data is None else data
-        spoilt = records[:-1] + bytes((records[-1] ^ 1,))
-        known = self.door.stage.broker.services.catalog.image.topics.get(topic)
-        is_by_id = version >= 13
-        stream = b""
-        for partitions in requests:
-            entries = [PartitionProduceData(each, spoilt if each in damaged else records) for each in partitions]
-            asked = TopicProduceData(
-                name="" if is_by_id else topic,
-                topic_id=known.topic_id.bytes if is_by_id and known is not None else bytes(16),
-                partition_data=entries,
-            )
-            request = ProduceRequest(acks=acks, timeout_ms=1_000, topic_data=[asked])
-            stream += b"".join(self._client.send(ApiKey.PRODUCE, version, request)[1])
-        return stream
-
-    @property
-    def read(self) -> int:
-        """How many requests were read so far."""
-        return self.door.broker.produced
 
 
 @pytest.fixture
@@ -182,18 +120,16 @@ def test_a_full_disk_refuses_what_has_no_room(producer: Producer) -> None:
     assert _places(producer.send((0, 1), data=data)) == [(0, 3), (1, 2)]
 
 
-@pytest.mark.parametrize("acks", [0, -1])
-def test_other_acknowledgements_are_read(producer: Producer, acks: int) -> None:
+def test_requests_without_an_answer_are_read(producer: Producer) -> None:
     for _ in range(5):
-        producer.send_all([(0, 1)], acks=acks)
+        producer.send_all([(0, 1)], acks=0)
     assert producer.read == 5
 
 
-def test_records_that_wait_for_the_disk_after_a_change_of_settings_do_so(producer: Producer) -> None:
-    producer.send((0, 1))
-    producer.door.alter(TOPIC, "flush.messages", "1")
-    producer.send((0, 1))
-    assert producer.read == 2
+def test_a_request_for_all_acknowledgements_like_an_earlier_one_is_not_read(producer: Producer) -> None:
+    for _ in range(5):
+        producer.send_all([(0, 1)], acks=-1)
+    assert producer.read == 1
 
 
 def test_a_topic_that_was_made_anew_is_learned_anew(producer: Producer) -> None:

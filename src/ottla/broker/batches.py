@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ottla.broker.answers import TimedOut
 from ottla.error_codes import ErrorCode
 from ottla.errors import (
     InvalidRecord,
@@ -62,6 +63,11 @@ def refused(index: int, error: Refusal, code: ErrorCode | None = None) -> Partit
         log_start_offset=-1,
         error_message=str(error),
     )
+
+
+def not_on_disk(timeout_ms: int) -> TimedOut:
+    """What is said of a batch that was appended, and has not become durable in time."""
+    return TimedOut(f"not on disk after {timeout_ms} ms")
 
 
 def _check_unusual(partition: Partition, records: Buffer, header: BatchHeader, version: int) -> None:

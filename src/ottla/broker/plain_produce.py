@@ -9,8 +9,7 @@ from ottla.errors import Refusal
 from ottla.partitions.hosted import HostedPartitions
 from ottla.partitions.partition import Partition
 from ottla.partitions.watermarks import AcksAll
-from ottla.protocol.messages.produce import ProduceRequest
-from ottla.protocol.wire import Buffer
+from ottla.protocol.messages.produce import ProduceRequest, ProduceResponse
 from ottla.records.batch import TimestampType, peek
 from ottla.records.plain import PLAIN_ATTRIBUTES
 
@@ -18,20 +17,22 @@ ACKS_ALL = -1
 
 
 def plain_partitions(request: ProduceRequest, partitions: HostedPartitions) -> list[Partition] | None:
-    """Those of a request for one topic that waits for no disk and no coordinator, in its order."""
-    topics, acks = request.topic_data, request.acks
-    if not acks or request.transactional_id is not None or len(topics) != 1:
+    """Those of a request for one topic that waits for no coordinator and gets an answer, in its order."""
+    topics = request.topic_data
+    if not request.acks or request.transactional_id is not None or len(topics) != 1:
         return None
     name, topic_id, found = topics[0].name, topics[0].topic_id, []
     for data in topics[0].partition_data:
         try:
-            partition = partitions.by_name(name, data.index) if name else partitions.by_id(topic_id, data.index)
+            found.append(partitions.by_name(name, data.index) if name else partitions.by_id(topic_id, data.index))
         except Refusal:
             return None
-        if waits_for_disk(partition, acks):
-            return None
-        found.append(partition)
     return found
+
+
+def is_refused(response: ProduceResponse) -> bool:
+    """Whether any batch was."""
+    return any(outcome.error_code for topic in response.responses for outcome in topic.partition_responses)
 
 
 def waits_for_disk(partition: Partition, acks: int) -> bool:
@@ -42,7 +43,7 @@ def waits_for_disk(partition: Partition, acks: int) -> bool:
 
 
 def is_plain(request: ProduceRequest, partition: Partition) -> bool:
-    """Whether `append_plain` would have served a request of that kind, which has been served."""
+    """Whether a request of that kind, which has been served, can be appended with others."""
     records, config = request.topic_data[0].partition_data[0].records, partition.config
     return (
         records is not None
@@ -50,11 +51,3 @@ def is_plain(request: ProduceRequest, partition: Partition) -> bool:
         and config.timestamp_type is TimestampType.CREATE_TIME
         and not config.log.compact
     )
-
-
-def append_plain(partition: Partition, batches: list[Buffer], *, acks: int) -> list[int] | None:
-    """Append batches with one write; returns the first offset of each.
-
-    None, and nothing has happened, if one of them needs a second look. So does a Refusal mean, whosever it is.
-    """
-    return None if waits_for_disk(partition, acks) else partition.append_run(batches)

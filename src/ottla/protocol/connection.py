@@ -77,6 +77,14 @@ class Response(NamedTuple):
     message: Message
 
 
+class Held(Value, frozen=True, gc=False):
+    """Answers of a shortcut that come later, and their place among those of the connection."""
+
+    promise: object
+    """What the shortcut has given in place of them."""
+    sequence: int
+
+
 class Shortcut(Protocol):
     """Answers requests without their being read."""
 
@@ -87,10 +95,11 @@ class Shortcut(Protocol):
     is_through: bool
     """Whether no other whole request follows those that were taken."""
 
-    def answer(self, data: bytes | memoryview, start: int) -> bytes | None:
+    def answer(self, data: bytes | memoryview, start: int) -> object:
         """The whole answers to the requests that stand from `start` on, up to the first that it does not take.
 
         Empty if that is the first of all. None, and nothing has happened, if those that it took have to be read.
+        Anything else than bytes is the promise of them.
         """
         ...
 
@@ -119,20 +128,22 @@ class ServerConnection(FrameReader):
     def receive(self, data: Buffer) -> Iterator[Request]: ...
 
     @overload
-    def receive(self, data: Buffer, shortcut: Shortcut) -> Iterator[Request | bytes]: ...
+    def receive(self, data: Buffer, shortcut: Shortcut) -> Iterator[Request | bytes | Held]: ...
 
-    def receive(self, data: Buffer, shortcut: Shortcut | None = None) -> Iterator[Request] | Iterator[Request | bytes]:
+    def receive(
+        self, data: Buffer, shortcut: Shortcut | None = None
+    ) -> Iterator[Request] | Iterator[Request | bytes | Held]:
         """The requests that these bytes complete.
 
-        `shortcut` is offered those first that come while nothing is unanswered. What it takes it answers together:
-        those bytes are given in place of requests, and are to be sent as they are.
+        `shortcut` is offered them first. What it takes it answers together: those bytes are given in place of requests,
+        and are to be sent as they are; where it has only promised them, `respond_held` takes them.
 
         Take them all before `data` is used for something else. Raises UnsupportedRequest, or ProtocolError for
         bytes that are no request; what came before is out by then. After UnsupportedRequest the bytes behind
         it are kept, and another call goes on with them.
         """
         self.feed(data)
-        if shortcut is None or self.in_flight:
+        if shortcut is None:
             return self._requests(shortcut)
         answers = shortcut.answer(self._view, 0)
         if not answers:
@@ -142,21 +153,23 @@ class ServerConnection(FrameReader):
             return self._requests(shortcut, answers)
         # The usual case of a busy producer, without a generator.
         self.release()
-        return iter((answers,))
+        placed = self._place(answers)
+        return iter(()) if placed is None else iter((placed,))
 
     def _requests(
-        self, shortcut: Shortcut | None, answers: bytes | None = None, *, to_read: int = 0
-    ) -> Iterator[Request | bytes]:
+        self, shortcut: Shortcut | None, answers: object = None, *, to_read: int = 0
+    ) -> Iterator[Request | bytes | Held]:
         """What has been fed, behind `answers`; the first ones `to_read` are not offered to the shortcut."""
         try:
-            if answers:
-                yield answers
             while True:
-                if shortcut is not None and not to_read and not self.in_flight:
+                if answers:
+                    placed = self._place(answers)
+                    if placed is not None:
+                        yield placed
+                if shortcut is not None and not to_read:
                     answers = shortcut.answer(self._view, self.position)
                     if answers:
                         self.position = shortcut.position
-                        yield answers
                         # The next one may be like another that came earlier.
                         continue
                     if answers is None:
@@ -165,10 +178,28 @@ class ServerConnection(FrameReader):
                 body = self.next_frame()
                 if body is None:
                     return
+                answers = None
                 to_read = max(to_read - 1, 0)
                 yield self._request(body)
         finally:
             self.release()
+
+    def _place(self, answers: object) -> bytes | Held | None:
+        """What a shortcut gave, as it is to be handed out: now, later, or behind what is unanswered."""
+        is_there = type(answers) is bytes
+        if is_there and not self.in_flight:
+            return answers  # type: ignore[return-value]
+        sequence = self._next_request
+        self._next_request += 1
+        self.in_flight += 1
+        if is_there:
+            self._answered[sequence] = [answers]  # type: ignore[list-item]
+            return None
+        return Held(answers, sequence)
+
+    def respond_held(self, sequence: int, answers: bytes) -> list[Buffer]:
+        """The answers that were promised for that place; returns the buffers that may be written now."""
+        return self._answer(sequence, [answers])
 
     def _request(self, body: bytes | memoryview) -> Request:
         sequence = self._next_request

@@ -1,22 +1,25 @@
 """Produce requests that are like an earlier one of their connection, but for the records: most of a busy producer's.
 
 All that stands before the records is the same bytes again, so it is compared and not read. Those that come together are
-appended with one write, and what the partition says of each is put into a copy of the earlier answer. Only the plainest
-requests are remembered: one partition, no wait for the disk, batches that need no second look; those for several
-partitions are `spread`'s. Anything else, and every refusal, takes the ordinary way through codec and handler, and
-nothing has happened before it does: there is one set of rules, and this is a shorter way to them. Whatever comes to
-depend on more than a request's bytes (permissions, quotas) has to make connections forget.
+appended with one write, and what the partition says of each is put into a copy of the earlier answer, which waits for
+the disk where it has to (`durable`). Only the plainest requests are remembered: one partition, batches that need no
+second look; those for several partitions are `spread`'s. Anything else, and every refusal, takes the ordinary way
+through codec and handler, and nothing has happened before it does: there is one set of rules, and this is a shorter way
+to them. Whatever comes to depend on more than a request's bytes (permissions, quotas) has to make connections forget.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
-from ottla.broker.plain_produce import append_plain, is_plain
+from ottla.broker.batches import refused
+from ottla.broker.deadlines import Deadlines
+from ottla.broker.plain_produce import is_plain, waits_for_disk
 from ottla.errors import Refusal
 from ottla.partitions.partition import Partition
 from ottla.protocol.frames import FRAME_BYTES_MAX
-from ottla.protocol.messages.produce import ProduceRequest, ProduceResponse
+from ottla.protocol.messages.produce import PartitionProduceResponse, ProduceRequest
 from ottla.protocol.wire import Buffer, varint
 from ottla.records.batch import HEADER_SIZE
 from ottla.server.alike import (
@@ -34,6 +37,8 @@ from ottla.server.alike import (
     pack_size,
     read_size,
 )
+from ottla.server.answered import MARK, AnsweredTopic
+from ottla.server.durable import DurableAnswers, Refused
 from ottla.server.spread import Spread
 
 SHAPES_MAX = 128
@@ -43,39 +48,48 @@ SHAPES_MAX = 128
 class _Shape:
     """One head, and the answer around the offsets."""
 
-    __slots__ = ("acks", "after", "before", "head", "partition", "start")
+    __slots__ = ("acks", "after", "before", "head", "index", "partition", "size", "start", "timeout_ms", "topic")
 
-    def __init__(
-        self, start: bytes, head: bytes, partition: Partition, *, acks: int, before: bytes, after: bytes
-    ) -> None:
+    def __init__(self, start: bytes, head: bytes, partition: Partition, request: ProduceRequest) -> None:
         self.start = start
         """The request's API and version."""
         self.head = head
         """What stands between its number and its records."""
         self.partition = partition
-        self.acks = acks
-        self.before = before
-        self.after = after
+        self.acks = request.acks
+        self.timeout_ms = request.timeout_ms
+        self.topic = AnsweredTopic(request.topic_data[0], version=start[VERSION_AT])
+        self.index = request.topic_data[0].partition_data[0].index
+        marked = PartitionProduceResponse(self.index, 0, MARK, MARK, MARK)
+        parts = self.topic.encode([marked]).split(pack_offsets(MARK, MARK, MARK))
+        # Old versions do not tell all three of them.
+        self.before, self.after = parts if len(parts) == 2 else (b"", b"")
+        self.size = pack_size(ID_END - ID_AT + len(self.before) + OFFSETS_BYTES + len(self.after))
+
+    def refuse(self, numbers: list[bytes], refusals: Refused) -> bytes:
+        """The answers to these requests when what was appended for them counts for nothing."""
+        body = self.topic.encode([refused(self.index, refusals[self.index])])
+        size = pack_size(ID_END - ID_AT + len(body))
+        return b"".join([part for number in numbers for part in (size, number, body)])
 
 
 class Repeats:
     """What one connection has sent before."""
 
-    __slots__ = ("_end", "_frame_bytes_max", "_shapes", "_size", "is_through", "position", "spread", "taken")
+    __slots__ = ("_deadlines", "_end", "_frame_bytes_max", "_shapes", "is_through", "position", "spread", "taken")
 
-    def __init__(self, *, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+    def __init__(self, deadlines: Deadlines, *, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+        self._deadlines = deadlines
         self._frame_bytes_max = frame_bytes_max
         self._end = 0
         """Where the heads end: they all have one length."""
-        self._size = b""
-        """The size of the answers, as it stands before them: they all have one, too."""
         self._shapes: dict[bytes, _Shape] = {}
-        self.spread = Spread()
+        self.spread = Spread(deadlines)
         self.position = 0
         self.taken = 0
         self.is_through = False
 
-    def answer(self, data: bytes | memoryview, start: int) -> bytes | None:
+    def answer(self, data: bytes | memoryview, start: int) -> bytes | DurableAnswers | None:
         """See `Shortcut`. Takes requests that are like an earlier one, and like each other."""
         head_at = start + SIZE_BYTES
         shape = self._shapes.get(bytes(data[head_at + ID_END : head_at + self._end]))
@@ -88,16 +102,23 @@ class Repeats:
         self.taken = len(batches)
         partition = shape.partition
         try:
-            offsets = append_plain(partition, batches, acks=shape.acks)
+            offsets = partition.append_run(batches)
         except Refusal:
             # It is found again on the ordinary way, which knows how to say it.
             return None
         if offsets is None:
             return None
         log_start_offset = partition.log.log_start_offset
-        return answer_alike(self._size, numbers, shape.before, offsets, shape.after, log_start_offset=log_start_offset)
+        answers = answer_alike(
+            shape.size, numbers, shape.before, offsets, shape.after, log_start_offset=log_start_offset
+        )
+        if not waits_for_disk(partition, shape.acks):
+            return answers
+        make = partial(shape.refuse, numbers)
+        waiting = {shape.index: partition}
+        return DurableAnswers(answers, make, waiting, self._deadlines, timeout_ms=shape.timeout_ms)
 
-    def _spread_answers(self, data: bytes | memoryview, start: int) -> bytes:
+    def _spread_answers(self, data: bytes | memoryview, start: int) -> bytes | DurableAnswers:
         """The answers to requests for several partitions."""
         spread = self.spread
         answers = spread.answers(data, start, frame_bytes_max=self._frame_bytes_max)
@@ -108,31 +129,16 @@ class Repeats:
         self.is_through = left < 0 or left < read_size(data, start)[0] <= self._frame_bytes_max
         return answers
 
-    def learn(
-        self,
-        body: Buffer,
-        request: ProduceRequest,
-        partitions: Sequence[Partition],
-        response: ProduceResponse,
-        answer: Sequence[Buffer],
-    ) -> None:
+    def learn(self, body: Buffer, request: ProduceRequest, partitions: Sequence[Partition]) -> None:
         """Remember a request for these partitions that was served the ordinary way, if it is of the plain kind."""
         if len(partitions) > 1:
             self.spread.learn(body, request, partitions)
         else:
-            self._learn(body, request, partitions[0], response, answer)
+            self._learn(body, request, partitions[0])
 
-    def _learn(
-        self,
-        body: Buffer,
-        request: ProduceRequest,
-        partition: Partition,
-        response: ProduceResponse,
-        answer: Sequence[Buffer],
-    ) -> None:
+    def _learn(self, body: Buffer, request: ProduceRequest, partition: Partition) -> None:
         records = request.topic_data[0].partition_data[0].records
-        said = response.responses[0].partition_responses[0]
-        if said.error_code or len(answer) != 1 or not is_plain(request, partition):
+        if not is_plain(request, partition):
             return
         assert records is not None, "a batch was appended"
         if body[VERSION_AT] < FLEXIBLE_VERSION_MIN:
@@ -154,15 +160,11 @@ class Repeats:
             # Something else follows them: tagged fields, or what does not belong there. That may look like them, so
             # it is the first place that counts; and a batch is told by its header.
             return
-        offsets = pack_offsets(said.base_offset, said.log_append_time_ms, said.log_start_offset)
-        parts = bytes(answer[0])[SIZE_BYTES + ID_END - ID_AT :].split(offsets)
-        if len(parts) != 2:
-            # Old versions do not tell all three of them.
-            return
-        before, after = parts
-        size = pack_size(ID_END - ID_AT + len(before) + OFFSETS_BYTES + len(after))
-        if end != self._end or size != self._size or len(self._shapes) >= SHAPES_MAX:
-            self._shapes.clear()
-            self._end, self._size = end, size
         head = opening[ID_END:end]
-        self._shapes[head] = _Shape(opening[:ID_AT], head, partition, acks=request.acks, before=before, after=after)
+        shape = _Shape(opening[:ID_AT], head, partition, request)
+        if not shape.before:
+            return
+        if end != self._end or len(self._shapes) >= SHAPES_MAX:
+            self._shapes.clear()
+            self._end = end
+        self._shapes[head] = shape

@@ -9,20 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from ottla.broker.caller import Address, Caller
 from ottla.broker.pending import Pending
-from ottla.broker.plain_produce import plain_partitions
+from ottla.broker.plain_produce import is_refused, plain_partitions
 from ottla.errors import ProtocolError, RefusedUnanswered
 from ottla.protocol.api_keys import ApiKey
-from ottla.protocol.connection import Request, ServerConnection
+from ottla.protocol.connection import Held, Request, ServerConnection
 from ottla.protocol.headers import UnsupportedRequest
 from ottla.protocol.messages.produce import ProduceRequest, ProduceResponse
 from ottla.protocol.schema import Message
 from ottla.protocol.wire import Buffer
+from ottla.server.durable import DurableAnswers
 from ottla.server.gathering import Gathering
 from ottla.server.outbox import Outbox, Part
 from ottla.server.repeats import Repeats
@@ -50,8 +50,8 @@ class Session(asyncio.BufferedProtocol):
         self._receive_buffer = listener.receive_buffer
         frame_bytes_max = listener.limits.request_bytes_max
         self._connection = ServerConnection(frame_bytes_max=frame_bytes_max, rooms=listener.rooms)
-        self._repeats = Repeats(frame_bytes_max=frame_bytes_max)
-        self._pending: set[Pending] = set()
+        self._repeats = Repeats(listener.broker.services.deadlines, frame_bytes_max=frame_bytes_max)
+        self._pending: set[Pending | DurableAnswers] = set()
         self._out: list[Part] = []
         self._received = 0
         self._settled = 0
@@ -129,6 +129,8 @@ class Session(asyncio.BufferedProtocol):
             for request in self._connection.receive(data, self._repeats):
                 if type(request) is bytes:
                     self._out.append(request)
+                elif type(request) is Held:
+                    self._hold(request)
                 else:
                     self._serve(request)  # type: ignore[arg-type]
                 if len(self._out) >= OUT_PARTS_MAX:
@@ -183,17 +185,30 @@ class Session(asyncio.BufferedProtocol):
             waiting = Request(request.header, _TAKEN, request.sequence)
             response.then(partial(self._complete, waiting, response))
         else:
-            answer = self._connection.respond(request, response)  # type: ignore[arg-type]
-            self._out += answer
-            if type(response) is ProduceResponse:
-                self._learn(request, response, answer)
+            self._out += self._connection.respond(request, response)  # type: ignore[arg-type]
+        if type(request.message) is ProduceRequest and response is not None:
+            self._learn(request, request.message, response)  # type: ignore[arg-type]
 
-    def _learn(self, request: Request, response: ProduceResponse, answer: Sequence[Buffer]) -> None:
-        """Remember a request whose like may come again."""
-        message = cast(ProduceRequest, request.message)
+    def _learn(self, request: Request, message: ProduceRequest, response: ProduceResponse | Pending) -> None:
+        """Remember a request whose like may come again, unless all of it was refused."""
         partitions = plain_partitions(message, self._broker.services.partitions)
-        if partitions:
-            self._repeats.learn(request.body, message, partitions, response, answer)
+        if not partitions:
+            return
+        if len(partitions) == 1 and type(response) is not Pending and is_refused(cast(ProduceResponse, response)):
+            return
+        self._repeats.learn(request.body, message, partitions)
+
+    def _hold(self, held: Held) -> None:
+        """Send answers when they are there."""
+        promise = cast(DurableAnswers, held.promise)
+        self._pending.add(promise)
+        promise.then(partial(self._complete_held, held.sequence, promise))
+
+    def _complete_held(self, sequence: int, promise: DurableAnswers, answers: bytes) -> None:
+        self._pending.discard(promise)
+        if not self._closing:
+            self._out += self._connection.respond_held(sequence, answers)
+            self._listener.flush_soon(self)
 
     def _complete(self, request: Request, pending: Pending, response: Message) -> None:
         """An answer that came later; nobody is there to take it once the connection is lost."""

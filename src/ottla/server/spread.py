@@ -9,21 +9,20 @@ it having happened.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from ottla.broker.batches import append_batch, refused
+from ottla.broker.deadlines import Deadlines
 from ottla.broker.plain_produce import waits_for_disk
 from ottla.errors import Refusal
 from ottla.partitions.partition import Partition
-from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.codec import encode_bytes
-from ottla.protocol.headers import read_request_header, response_header, response_header_version
+from ottla.protocol.headers import read_request_header
 from ottla.protocol.messages.produce import (
     PartitionProduceResponse,
     ProduceRequest,
-    ProduceResponse,
     TopicProduceData,
-    TopicProduceResponse,
 )
 from ottla.protocol.wire import Buffer
 from ottla.records.batch import NO_TIMESTAMP
@@ -35,6 +34,8 @@ from ottla.server.alike import (
     VERSION_AT,
     pack_size,
 )
+from ottla.server.answered import MARK, AnsweredTopic
+from ottla.server.durable import DurableAnswers, Refused
 from ottla.server.gathering import COUNT_MAX
 from ottla.server.several import Places, Spreading, Together, answer_spread, cut_spread, pack_told
 
@@ -43,7 +44,8 @@ TOPICS_MAX = 128
 
 _EMPTY_END = b"\1\0\0"
 """How a request ends that has a topic without partitions: no partitions, and no tagged fields of either."""
-_MARK = 0x5A5A5A5A
+Outcomes = dict[int, list[PartitionProduceResponse]]
+"""What each partition says of the batches that came for it."""
 _ALL = 1 << 30
 """More requests than can come at once."""
 
@@ -51,42 +53,49 @@ _ALL = 1 << 30
 class _Topic:
     """One head, the partitions that were served behind it, and the answer around what they are told."""
 
-    __slots__ = ("_before", "_behind", "_end", "acks", "name", "partitions", "start", "topic_id", "version")
+    __slots__ = (
+        "_answered",
+        "_before",
+        "_behind",
+        "_deadlines",
+        "_end",
+        "acks",
+        "partitions",
+        "start",
+        "timeout_ms",
+        "version",
+    )
 
-    def __init__(self, start: bytes, request: ProduceRequest) -> None:
+    def __init__(self, start: bytes, request: ProduceRequest, deadlines: Deadlines) -> None:
         topic = request.topic_data[0]
         self.start = start
         """The request's API and version."""
         self.version = start[VERSION_AT]
         self.acks = request.acks
-        self.name = topic.name
-        self.topic_id = topic.topic_id
+        self.timeout_ms = request.timeout_ms
+        self._deadlines = deadlines
+        self._answered = AnsweredTopic(topic, version=self.version)
         self.partitions: dict[int, Partition] = {}
         # What an answer with two of them has around both is what any answer has.
-        marked = PartitionProduceResponse(_MARK, 0, _MARK, _MARK, _MARK)
-        before, self._behind, last = self._encode([marked, marked]).split(pack_told(_MARK, 0, _MARK, _MARK, _MARK))
+        marked = PartitionProduceResponse(MARK, 0, MARK, MARK, MARK)
+        before, self._behind, last = self._answered.encode([marked, marked]).split(pack_told(MARK, 0, MARK, MARK, MARK))
         # Before the count, which is one byte here.
         self._before = before[:-1]
         self._end = last[len(self._behind) :]
 
     def takes(self, together: Together) -> bool:
-        """Whether all of it is for partitions that were served before, and could be now without waiting."""
-        partitions, acks = self.partitions, self.acks
+        """Whether all of it is for partitions that were served before, and could be now."""
+        partitions = self.partitions
         for index in together:
             partition = partitions.get(index)
-            if partition is None or partition.offline is not None or waits_for_disk(partition, acks):
+            if partition is None or partition.offline is not None:
                 return False
         return True
 
-    def _encode(self, answers: Sequence[PartitionProduceResponse]) -> bytes:
-        """An answer without its size and number, as any is encoded."""
-        header = response_header(0, header_version=response_header_version(ApiKey.PRODUCE, self.version))
-        response = ProduceResponse([TopicProduceResponse(self.name, self.topic_id, answers)])
-        return header[ID_END - ID_AT :] + encode_bytes(response, self.version)
-
-    def append(self, requests: list[Spreading], together: Together) -> bytes:
+    def append(self, requests: list[Spreading], together: Together) -> bytes | DurableAnswers:
         """Append everything, and answer."""
         told: dict[int, Places] = {}
+        waiting: dict[int, Partition] = {}
         for index, batches in together.items():
             partition = self.partitions[index]
             try:
@@ -97,20 +106,45 @@ class _Topic:
             if offsets is None:
                 return self._append_rest(requests, together, told)
             told[index] = offsets, partition.log.log_start_offset
-        return answer_spread(requests, told, self._before, self._behind, self._end)
+            if waits_for_disk(partition, self.acks):
+                waiting[index] = partition
+        answers = answer_spread(requests, told, self._before, self._behind, self._end)
+        if not waiting:
+            return answers
+        return self._hold(answers, waiting, lambda refusals: self._tell(requests, _said(told), refusals))
 
-    def _append_rest(self, requests: list[Spreading], together: Together, told: dict[int, Places]) -> bytes:
+    def _append_rest(
+        self, requests: list[Spreading], together: Together, told: dict[int, Places]
+    ) -> bytes | DurableAnswers:
         """As `append`, for what has no place yet, one batch after the other; what has one is told so."""
-        said: dict[int, list[PartitionProduceResponse]] = {
-            index: [PartitionProduceResponse(index, 0, offset, NO_TIMESTAMP, start) for offset in offsets]
-            for index, (offsets, start) in told.items()
-        }
+        said = _said(told)
         for index, batches in together.items():
             if index not in said:
                 said[index] = [self._append_one(index, records) for records in batches]
-        answers = [
-            number + self._encode([said[index][ordinal] for index, ordinal in order]) for number, order in requests
-        ]
+        answers = self._tell(requests, said, {})
+        waiting = {
+            index: partition
+            for index, outcomes in said.items()
+            if waits_for_disk(partition := self.partitions[index], self.acks)
+            and any(not outcome.error_code for outcome in outcomes)
+        }
+        if not waiting:
+            return answers
+        return self._hold(answers, waiting, partial(self._tell, requests, said))
+
+    def _hold(
+        self, answers: bytes, waiting: Mapping[int, Partition], make: Callable[[Refused], bytes]
+    ) -> DurableAnswers:
+        return DurableAnswers(answers, make, waiting, self._deadlines, timeout_ms=self.timeout_ms)
+
+    def _tell(self, requests: list[Spreading], said: Outcomes, refusals: Refused) -> bytes:
+        """The answers to these requests; what was appended to a partition that is refused counts for nothing."""
+        said = said | {
+            index: [each if each.error_code else refused(index, error) for each in said[index]]
+            for index, error in refusals.items()
+        }
+        encode = self._answered.encode
+        answers = [number + encode([said[index][ordinal] for index, ordinal in order]) for number, order in requests]
         return b"".join([part for answer in answers for part in (pack_size(len(answer)), answer)])
 
     def _append_one(self, index: int, records: Buffer) -> PartitionProduceResponse:
@@ -120,12 +154,21 @@ class _Topic:
             return refused(index, error)
 
 
+def _said(told: dict[int, Places]) -> Outcomes:
+    """What partitions that have taken everything say of each batch."""
+    return {
+        index: [PartitionProduceResponse(index, 0, offset, NO_TIMESTAMP, start) for offset in offsets]
+        for index, (offsets, start) in told.items()
+    }
+
+
 class Spread:
     """What one connection has sent before for several partitions at once."""
 
-    __slots__ = ("_end", "_topics", "position", "request_bytes", "taken", "under_way")
+    __slots__ = ("_deadlines", "_end", "_topics", "position", "request_bytes", "taken", "under_way")
 
-    def __init__(self) -> None:
+    def __init__(self, deadlines: Deadlines) -> None:
+        self._deadlines = deadlines
         self._end = 0
         """Where the heads end: they all have one length."""
         self._topics: dict[bytes, _Topic] = {}
@@ -138,7 +181,7 @@ class Spread:
         self.taken = 0
         """How many they are."""
 
-    def answers(self, data: bytes | memoryview, start: int, *, frame_bytes_max: int) -> bytes:
+    def answers(self, data: bytes | memoryview, start: int, *, frame_bytes_max: int) -> bytes | DurableAnswers:
         """The answers to the requests from `start` on, up to the first that is not whole, or is to be read."""
         self.position, self.taken = start, 0
         head_at = start + SIZE_BYTES
@@ -158,12 +201,16 @@ class Spread:
         if not requests:
             return b""
         self.position, self.taken = position, len(requests)
+        answers = topic.append(requests, together)
+        if type(answers) is not bytes:
+            # A client whose answers wait for the disk is not made to wait for more of its own.
+            return answers
         batches = sum(map(len, together.values()))
         if COUNT_MAX * batches >= len(requests) * len(topic.partitions):
             # Otherwise those that came together would hardly ever meet in a partition.
             self.request_bytes = (position - start) // len(requests)
             self.under_way = len(requests) + (position < len(data))
-        return topic.append(requests, together)
+        return answers
 
     def learn(self, body: Buffer, request: ProduceRequest, partitions: Sequence[Partition]) -> None:
         """Remember a request for these partitions, which has been served the ordinary way."""
@@ -189,6 +236,6 @@ class Spread:
             if end != self._end or len(self._topics) >= TOPICS_MAX:
                 self._topics.clear()
                 self._end = end
-            topic = self._topics[head] = _Topic(start, request)
+            topic = self._topics[head] = _Topic(start, request, self._deadlines)
         for data, partition in zip(asked.partition_data, partitions, strict=True):
             topic.partitions[data.index] = partition

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from uuid import UUID
 
-from ottla.broker.batches import append_batch, append_checked, checked, refused
+from ottla.broker.batches import append_batch, append_checked, checked, not_on_disk, refused
 from ottla.broker.caller import Caller
 from ottla.broker.pending import Pending
 from ottla.broker.plain_produce import ACKS_ALL, waits_for_disk
@@ -309,12 +309,7 @@ class _Wait:
         """The batches stay in the log and may yet become durable; nobody is promised that."""
         for number in self._open:
             _, answers, place = self._waiting[number]
-            answers[place] = PartitionProduceResponse(
-                index=answers[place].index,
-                error_code=ErrorCode.REQUEST_TIMED_OUT,
-                base_offset=-1,
-                error_message=f"not on disk after {self._timeout_ms} ms",
-            )
+            answers[place] = refused(answers[place].index, not_on_disk(self._timeout_ms))
         self._open = set()
         self._finish()
 
