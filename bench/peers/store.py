@@ -18,7 +18,7 @@ from bench.peers.contract import Load, Result, Row, Turn
 
 STORE = Path(__file__).resolve().parents[2] / ".cache" / "bench-peers"
 _NEW = ".new.json"
-DIGITS = 6
+_DIGITS = 6
 """Of a figure in the file beside the page."""
 
 
@@ -147,7 +147,7 @@ def pick(rows: Sequence[Row], wanted: Sequence[str]) -> list[Row]:
 def _short(value: Any) -> Any:
     """The same with as many digits as a figure can be trusted to."""
     if isinstance(value, float):
-        return float(f"{value:.{DIGITS}g}")
+        return float(f"{value:.{_DIGITS}g}")
     if isinstance(value, dict):
         return {name: _short(each) for name, each in value.items()}
     return [_short(each) for each in value] if isinstance(value, list | tuple) else value

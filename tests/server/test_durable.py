@@ -8,9 +8,15 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from ottla.error_codes import ErrorCode
+from ottla.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from ottla.protocol.messages.produce import PartitionProduceResponse
 from tests.broker.stage import creation
 from tests.server.repeats_stage import Door
+from tests.server.repeats_stream import SET, TOPIC_RESOURCE
 from tests.server.spreading_producer import TOPIC, Producer
 
 Partitions = tuple[int, ...]
@@ -49,6 +55,13 @@ def _sync(producer: Producer) -> None:
     producer.door.settle()
 
 
+def _alter(producer: Producer, name: str, value: str) -> None:
+    """Change a setting of the topic, which is there once the disk has it."""
+    change = AlterConfigsResource(TOPIC_RESOURCE, TOPIC, [AlterableConfig(name, SET, value)])
+    producer.door.stage.send(IncrementalAlterConfigsRequest([change]))
+    _sync(producer)
+
+
 def _send(producer: Producer, requests: Sequence[Partitions]) -> list[list[PartitionProduceResponse]]:
     return producer.send_all(requests, acks=-1)
 
@@ -76,6 +89,23 @@ def test_nothing_is_answered_before_it_is_on_the_disk(held: Producer, partitions
         [offset] * len(partitions) for offset in (3, 4, 5)
     ]
     assert held.read == read
+
+
+@pytest.mark.parametrize("partitions", SHAPES)
+@pytest.mark.parametrize(
+    ("acks", "name", "before", "after"), [(1, "flush.messages", "100", "1"), (-1, "ottla.acks.all", "os", "disk")]
+)
+def test_records_that_wait_for_the_disk_after_a_change_of_settings_do_so(
+    held: Producer, partitions: Partitions, acks: int, name: str, before: str, after: str
+) -> None:
+    _alter(held, name, before)
+    for _ in range(3):
+        held.send(partitions, acks=acks)
+    assert _codes(held.send_all([partitions], acks=acks)) == [[ErrorCode.NONE] * len(partitions)]
+    _alter(held, name, after)
+    assert held.send_all([partitions], acks=acks) == []
+    _sync(held)
+    assert _codes(held.heard()) == [[ErrorCode.NONE] * len(partitions)]
 
 
 def test_all_of_the_partitions_are_waited_for(held: Producer) -> None:

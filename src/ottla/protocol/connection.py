@@ -186,25 +186,19 @@ class ServerConnection(FrameReader):
 
     def _place(self, answers: object) -> bytes | Held | None:
         """What a shortcut gave, as it is to be handed out: now, later, or behind what is unanswered."""
-        is_there = type(answers) is bytes
-        if is_there and not self.in_flight:
-            return answers  # type: ignore[return-value]
-        sequence = self._next_request
-        self._next_request += 1
-        self.in_flight += 1
-        if is_there:
-            self._answered[sequence] = [answers]  # type: ignore[list-item]
-            return None
-        return Held(answers, sequence)
+        if not isinstance(answers, bytes):
+            return Held(answers, self._take_place())
+        if not self.in_flight:
+            return answers
+        self._answered[self._take_place()] = [answers]
+        return None
 
     def respond_held(self, sequence: int, answers: bytes) -> list[Buffer]:
         """The answers that were promised for that place; returns the buffers that may be written now."""
         return self._answer(sequence, [answers])
 
     def _request(self, body: bytes | memoryview) -> Request:
-        sequence = self._next_request
-        self._next_request += 1
-        self.in_flight += 1
+        sequence = self._take_place()
         header, start = read_request_header(body)
         try:
             if len(body) > ELEMENTS_MAX:
@@ -216,6 +210,13 @@ class ServerConnection(FrameReader):
             # for all topics.
             message = error.message
         return Request(header, message, sequence, body)
+
+    def _take_place(self) -> int:
+        """One more that is to be answered, behind all others."""
+        sequence = self._next_request
+        self._next_request += 1
+        self.in_flight += 1
+        return sequence
 
     def respond(self, request: Request, response: Message) -> list[Buffer]:
         """Answer a request; returns the buffers that may be written now."""

@@ -187,14 +187,14 @@ class Session(asyncio.BufferedProtocol):
         else:
             self._out += self._connection.respond(request, response)  # type: ignore[arg-type]
         if type(request.message) is ProduceRequest and response is not None:
-            self._learn(request, request.message, response)  # type: ignore[arg-type]
+            self._learn(request, request.message, response)
 
-    def _learn(self, request: Request, message: ProduceRequest, response: ProduceResponse | Pending) -> None:
+    def _learn(self, request: Request, message: ProduceRequest, response: Message | Pending) -> None:
         """Remember a request whose like may come again, unless all of it was refused."""
         partitions = plain_partitions(message, self._broker.services.partitions)
         if not partitions:
             return
-        if len(partitions) == 1 and type(response) is not Pending and is_refused(cast(ProduceResponse, response)):
+        if len(partitions) == 1 and isinstance(response, ProduceResponse) and is_refused(response):
             return
         self._repeats.learn(request.body, message, partitions)
 
