@@ -137,6 +137,15 @@ class Line:
         self.session.connection_lost(None)
 
 
+class _Loop(asyncio.SelectorEventLoop):
+    """An event loop whose time goes on when it is told to."""
+
+    now_s = 1_000.0
+
+    def time(self) -> float:
+        return self.now_s
+
+
 class Door:
     """A broker, and connections to it."""
 
@@ -145,7 +154,7 @@ class Door:
         self.stage = Stage(held=held)
         self._request_bytes_max = request_bytes_max
         self.broker = CountingBroker(self.stage.broker)
-        self._loop = asyncio.new_event_loop()
+        self._loop = _Loop()
         self.listener = self._loop.run_until_complete(self._listen())
         self._line: Line | None = None
 
@@ -164,6 +173,10 @@ class Door:
         """Let everything happen that is ready, and be sent."""
         self.stage.scheduler.run()
         self._loop.run_until_complete(_pass())
+
+    def pass_time(self, seconds: float) -> None:
+        """Let the connections' time go on; the broker's is the stage's."""
+        self._loop.now_s += seconds
 
     def close(self) -> None:
         if self._line is not None:

@@ -13,7 +13,15 @@ import pytest
 import ottla
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
-from ottla.server.gathering import MOMENT_S, NO_MARK, Gathering
+from ottla.server.gathering import (
+    MOMENT_S,
+    NO_MARK,
+    PACE_MIN,
+    PACE_S,
+    REQUEST_BYTES_MAX,
+    REQUEST_BYTES_MIN,
+    Gathering,
+)
 from tests.clients.server_process import ServerProcess
 from tests.server.wire import PRODUCE_VERSION, Wire
 from tests.storage.workbench import batch
@@ -24,10 +32,14 @@ BURSTS = 50
 
 
 class Moments:
-    """An event loop's timers, which go off when the test says so."""
+    """An event loop's time and timers, which go on when the test says so."""
 
     def __init__(self) -> None:
         self.due: list[Callable[[], None]] = []
+        self.now_s = 1_000.0
+
+    def time(self) -> float:
+        return self.now_s
 
     def call_later(self, delay_s: float, callback: Callable[[], None]) -> None:
         assert delay_s == MOMENT_S
@@ -64,6 +76,27 @@ def moments() -> Moments:
 @pytest.fixture
 def gathering(handle: socket.socket, moments: Moments) -> Gathering:
     return Gathering(handle, cast(asyncio.AbstractEventLoop, moments))
+
+
+class Stream:
+    """What comes on a connection, at a pace."""
+
+    def __init__(self, gathering: Gathering, moments: Moments, *, pace: int = 2 * PACE_MIN) -> None:
+        self._gathering = gathering
+        self._moments = moments
+        self._received = 0
+        self.go_on(pace)
+
+    def go_on(self, pace: int) -> None:
+        """Let so many bytes a second come for as long as the pace is taken over, one small request after the other."""
+        for seconds, size in ((0.0, 0), (2 * PACE_S, round(2 * PACE_S * pace))):
+            self._moments.now_s += seconds
+            self._received += size
+            self._gathering.note(REQUEST_BYTES_MIN - 1, count=1, received=self._received)
+
+    def note(self, request_bytes: int, *, count: int) -> None:
+        self._received += request_bytes * count
+        self._gathering.note(request_bytes, count=count, received=self._received)
 
 
 def _mark(handle: socket.socket) -> int:
@@ -157,13 +190,13 @@ def test_what_has_come_before_the_answer_shows_that_more_is_under_way(
     ends: tuple[socket.socket, socket.socket], moments: Moments
 ) -> None:
     client, ours = ends
-    gathering = Gathering(ours, cast(asyncio.AbstractEventLoop, moments))
-    gathering.note(50_000, count=1)
+    stream = Stream(Gathering(ours, cast(asyncio.AbstractEventLoop, moments)), moments)
+    stream.note(50_000, count=1)
     assert _mark(ours) == NO_MARK
 
     client.sendall(b"the next request")
     select.select([ours], [], [], 10)
-    gathering.note(50_000, count=1)
+    stream.note(50_000, count=1)
     assert _mark(ours) == 100_000
 
 
@@ -173,19 +206,52 @@ def test_a_request_alone_does_not_prolong_the_waiting(
     client, ours = ends
     client.sendall(b"the next request")
     select.select([ours], [], [], 10)
-    gathering = Gathering(ours, cast(asyncio.AbstractEventLoop, moments))
-    gathering.note(50_000, count=2)
+    stream = Stream(Gathering(ours, cast(asyncio.AbstractEventLoop, moments)), moments)
+    stream.note(50_000, count=2)
+    assert _mark(ours) == 100_000
     moments.pass_one()
-    gathering.note(50_000, count=1)
+    stream.note(50_000, count=1)
     moments.pass_one()
 
     assert _mark(ours) == NO_MARK
 
 
+def test_a_producer_at_its_leisure_is_not_waited_for(
+    gathering: Gathering, handle: socket.socket, moments: Moments
+) -> None:
+    stream = Stream(gathering, moments, pace=PACE_MIN // 2)
+    stream.note(20_000, count=3)
+    assert _mark(handle) == NO_MARK
+
+    stream.go_on(PACE_MIN)
+    stream.note(20_000, count=3)
+    assert _mark(handle) == 60_000
+
+
+@pytest.mark.parametrize(
+    ("pace", "expected"), [(1_000_000_000, 5 * 50_000), (125_000_000, 5 * 50_000), (85_000_000, 3 * 50_000)]
+)
+def test_no_more_is_waited_for_than_comes_soon(
+    gathering: Gathering, handle: socket.socket, moments: Moments, pace: int, expected: int
+) -> None:
+    Stream(gathering, moments, pace=pace).note(50_000, count=7)
+
+    assert _mark(handle) == expected
+
+
+@pytest.mark.parametrize("request_bytes", [REQUEST_BYTES_MIN - 1, REQUEST_BYTES_MAX + 1])
+def test_requests_that_are_not_worth_it_are_not_waited_for(
+    gathering: Gathering, handle: socket.socket, moments: Moments, request_bytes: int
+) -> None:
+    Stream(gathering, moments, pace=1_000_000_000).note(request_bytes, count=3)
+
+    assert _mark(handle) == NO_MARK
+
+
 def test_a_socket_that_was_closed_has_nothing(moments: Moments) -> None:
     with socket.socket() as closed:
         pass
-    Gathering(closed, cast(asyncio.AbstractEventLoop, moments)).note(50_000, count=1)
+    Stream(Gathering(closed, cast(asyncio.AbstractEventLoop, moments)), moments).note(50_000, count=1)
 
     assert moments.due == []
 
@@ -195,7 +261,7 @@ def test_a_request_that_comes_alone_after_several_is_answered(ottla_server: Serv
     with ottla.connect(ottla_server.address) as client:
         client.admin().create_topic(TOPIC, partitions=PARTITIONS)
     with Wire(ottla_server) as wire:
-        known = [PartitionProduceData(index, batch(b"x" * 10_000)) for index in range(PARTITIONS)]
+        known = [PartitionProduceData(index, batch(b"x" * 30_000)) for index in range(PARTITIONS)]
         alone = [PartitionProduceData(index, batch(b"y")) for index in range(PARTITIONS)]
         wire.socket.sendall(_encoded(wire, known))
         _answered(wire)

@@ -11,6 +11,7 @@ from ottla.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTop
 from ottla.protocol.messages.produce import (
     PartitionProduceResponse,
 )
+from ottla.server.gathering import PACE_S
 from ottla.server.spread import TOPICS_MAX
 from tests.server.repeats_stage import Door
 from tests.server.spreading_producer import TOPIC, Producer
@@ -144,44 +145,60 @@ def test_a_topic_that_was_made_anew_is_learned_anew(producer: Producer) -> None:
     assert producer.read == 2
 
 
-@pytest.mark.parametrize(("together", "waited_for"), [(1, 0), (2, 2), (3, 3), (4, 4), (5, 4)])
-def test_as_many_requests_as_came_together_are_waited_for_up_to_four(
+LARGE = batch(b"v" * 10_000)
+
+
+def _hurry(producer: Producer) -> None:
+    """Send so much that the connection is found to be a busy producer's, all of it to the first two partitions."""
+    for together in (1, 1, 200):
+        producer.send_all([(0, 1)] * together, data=LARGE)
+    producer.door.pass_time(2 * PACE_S)
+    assert producer.line.transport.marks.told == []
+
+
+@pytest.mark.parametrize(("together", "waited_for"), [(1, 0), (2, 2), (3, 3), (4, 4), (5, 5), (6, 5)])
+def test_as_many_requests_as_came_together_are_waited_for_up_to_five(
     producer: Producer, together: int, waited_for: int
 ) -> None:
-    data = batch(b"v" * 10_000)
-    producer.send((0, 1), data=data)
-    producer.send_all([(0, 1)] * together, data=data)
+    _hurry(producer)
+    producer.send_all([(0, 1)] * together, data=LARGE)
 
     told = producer.line.transport.marks.told
-    assert [mark // (2 * len(data)) for mark in told] == ([waited_for] if waited_for else [])
+    assert [mark // (2 * len(LARGE)) for mark in told] == ([waited_for] if waited_for else [])
+
+
+def test_those_of_a_producer_at_its_leisure_are_not_waited_for(producer: Producer) -> None:
+    _hurry(producer)
+    producer.door.pass_time(1)
+    producer.send_all([(0, 1)] * 3, data=LARGE)
+
+    assert producer.line.transport.marks.told == []
 
 
 @pytest.mark.parametrize("size", [100, 80_000])
 def test_neither_small_requests_are_waited_for_nor_large_ones(producer: Producer, size: int) -> None:
-    data = batch(b"v" * size)
-    for _ in range(2):
-        producer.send_all([(0, 1)] * 2, data=data)
+    _hurry(producer)
+    producer.send_all([(0, 1)] * 2, data=batch(b"v" * size))
 
     assert producer.line.transport.marks.told == []
 
 
 def test_requests_that_would_not_meet_in_a_partition_are_not_waited_for(producer: Producer) -> None:
-    data = batch(b"v" * 10_000)
-    producer.send(range(9))
-    producer.send_all([(0, 1)] * 2, data=data)
+    _hurry(producer)
+    producer.send(range(12))
+    producer.send_all([(0, 1)] * 2, data=LARGE)
     assert producer.line.transport.marks.told == []
 
-    producer.send_all([(0, 1, 2)] * 2, data=data)
+    producer.send_all([(0, 1, 2)] * 2, data=LARGE)
     assert len(producer.line.transport.marks.told) == 1
 
 
 def test_a_request_behind_that_has_come_in_part_is_under_way_too(producer: Producer) -> None:
-    data = batch(b"v" * 10_000)
-    producer.send((0, 1), data=data)
-    stream = producer.encoded([(0, 1)] * 2, data=data)
+    _hurry(producer)
+    stream = producer.encoded([(0, 1)] * 2, data=LARGE)
     producer.line.send(stream[: len(stream) * 3 // 4])
 
-    assert [mark // (2 * len(data)) for mark in producer.line.transport.marks.told] == [2]
+    assert [mark // (2 * len(LARGE)) for mark in producer.line.transport.marks.told] == [2]
 
 
 def test_a_connection_remembers_a_limited_number_of_topics() -> None:

@@ -3,8 +3,9 @@
 A producer with several requests under way is answered as quickly as it sends: for each of them the loop is woken, and
 a little is received, written to each partition and answered, while the next one is coming already. So after a pass
 that shows such a producer, by several requests that came together or by more that came before the answer, the system
-is asked to wake the loop only when as much is there again (`SO_RCVLOWAT`). Nobody waits for long: when a moment brings
-no such pass, whatever has come is received, however little it is.
+is asked to wake the loop only when as much is there again (`SO_RCVLOWAT`), though not more than comes in a couple of
+milliseconds; a producer at its leisure is not waited for. Nobody waits for long: when a moment brings no such pass,
+whatever has come is received, however little it is.
 """
 
 from __future__ import annotations
@@ -14,12 +15,16 @@ import socket
 from fcntl import ioctl
 from termios import FIONREAD
 
-MOMENT_S = 0.002
+MOMENT_S = 0.005
+PASS_S = 0.002
+"""How long it may take, at the producer's pace, until all that is waited for has come."""
+PACE_S, PACE_MIN = 0.02, 64_000_000
+"""Over which time the pace is taken, and how many bytes a second are worth it."""
 CHANGE_MIN = 4
 """A mark is moved when it is off by more than this part of it."""
 NO_MARK = 1
-COUNT_MAX = 4
-"""How many requests may be waited for. Kafka's client has five under way: one more can come meanwhile."""
+COUNT_MAX = 5
+"""How many requests may be waited for: what Kafka's client has under way."""
 REQUEST_BYTES_MIN, REQUEST_BYTES_MAX = 16 << 10, 128 << 10
 """The size of those that are worth it: a batch of Kafka's client at least, and not so much that one is enough."""
 
@@ -27,7 +32,7 @@ REQUEST_BYTES_MIN, REQUEST_BYTES_MAX = 16 << 10, 128 << 10
 class Gathering:
     """What one connection waits for."""
 
-    __slots__ = ("_bytes", "_handle", "_is_over", "_loop", "_mark")
+    __slots__ = ("_bytes", "_handle", "_is_over", "_loop", "_mark", "_pace", "_paced_at")
 
     def __init__(self, handle: socket.socket | None, loop: asyncio.AbstractEventLoop) -> None:
         self._handle = handle
@@ -35,16 +40,31 @@ class Gathering:
         self._mark = NO_MARK
         self._bytes = 0
         """What a pass since the last look would have the next one wait for."""
+        self._pace = 0.0
+        """How many bytes a second came lately."""
+        self._paced_at = 0.0, 0
+        """When that was looked at, and how many had come in all."""
         self._is_over = False
 
-    def note(self, request_bytes: int, *, count: int) -> None:
-        """A pass has brought requests of that size; so many are known to be under way, none of them answered yet."""
+    def note(self, request_bytes: int, *, count: int, received: int) -> None:
+        """A pass has brought requests of that size; so many are known to be under way, none of them answered yet.
+
+        `received` is what has come on the connection, all in all.
+        """
+        now_s = self._loop.time()
+        since_s, before = self._paced_at
+        if now_s - since_s >= PACE_S:
+            self._pace = (received - before) / (now_s - since_s)
+            self._paced_at = now_s, received
+        if self._pace < PACE_MIN:
+            return
         if not REQUEST_BYTES_MIN <= request_bytes <= REQUEST_BYTES_MAX:
             return
         if count == 1 and self._mark == NO_MARK and self._has_more():
             count = 2
+        count = min(count, COUNT_MAX, int(self._pace * PASS_S) // request_bytes)
         if count > 1:
-            self.wish(request_bytes * min(count, COUNT_MAX))
+            self.wish(request_bytes * count)
 
     def _has_more(self) -> bool:
         """Whether something has come since the last pass."""

@@ -115,7 +115,7 @@ class Session(asyncio.BufferedProtocol):
             spread = self._repeats.spread
             if spread.request_bytes:
                 # Before the answers go out: whatever comes until then was not waited for.
-                self._gathering.note(spread.request_bytes, count=spread.under_way)
+                self._gathering.note(spread.request_bytes, count=spread.under_way, received=self._received)
                 spread.request_bytes = 0
             self._flush()
             if more is not None and not self._outbox.is_idle:
