@@ -229,7 +229,7 @@ def test_a_producer_at_its_leisure_is_not_waited_for(
 
 
 @pytest.mark.parametrize(
-    ("pace", "expected"), [(1_000_000_000, 5 * 50_000), (125_000_000, 5 * 50_000), (85_000_000, 3 * 50_000)]
+    ("pace", "expected"), [(1_000_000_000, 5 * 50_000), (100_000_000, 5 * 50_000), (55_000_000, 3 * 50_000)]
 )
 def test_no_more_is_waited_for_than_comes_soon(
     gathering: Gathering, handle: socket.socket, moments: Moments, pace: int, expected: int

@@ -3,7 +3,7 @@
 A producer with several requests under way is answered as quickly as it sends: for each of them the loop is woken, and
 a little is received, written to each partition and answered, while the next one is coming already. So after a pass
 that shows such a producer, by several requests that came together or by more that came before the answer, the system
-is asked to wake the loop only when as much is there again (`SO_RCVLOWAT`), though not more than comes in a couple of
+is asked to wake the loop only when as much is there again (`SO_RCVLOWAT`), though not more than comes in a few
 milliseconds; a producer at its leisure is not waited for. Nobody waits for long: when a moment brings no such pass,
 whatever has come is received, however little it is.
 """
@@ -16,9 +16,9 @@ from fcntl import ioctl
 from termios import FIONREAD
 
 MOMENT_S = 0.005
-PASS_S = 0.002
+PASS_S = 0.003
 """How long it may take, at the producer's pace, until all that is waited for has come."""
-PACE_S, PACE_MIN = 0.02, 64_000_000
+PACE_S, PACE_MIN = 0.02, 40_000_000
 """Over which time the pace is taken, and how many bytes a second are worth it."""
 CHANGE_MIN = 4
 """A mark is moved when it is off by more than this part of it."""
