@@ -127,8 +127,9 @@ class KafkaPythonClient:
         return KafkaPythonProducer(self._address, transactional_id, timeout_ms=timeout_ms, codec=codec)
 
     def is_fenced(self, error: BaseException) -> bool:
-        # A batch that comes too late is refused under another name.
-        return isinstance(error, ProducerFencedError | InvalidProducerEpochError)
+        # A batch that comes too late is refused under another name; and whoever sends after that has been heard is told
+        # what it was as part of another error.
+        return any(isinstance(each, ProducerFencedError | InvalidProducerEpochError) for each in (error, *error.args))
 
     def read(self, place: Place, *, committed: bool, start: int = 0) -> Records:
         found: Records = []
