@@ -159,9 +159,10 @@ class Door:
         self._line: Line | None = None
 
     def alter(self, topic: str, name: str, value: str) -> None:
-        """Change one setting of a topic."""
+        """Change one setting of a topic, which counts once the disk has it."""
         change = AlterConfigsResource(TOPIC_RESOURCE, topic, [AlterableConfig(name, SET, value)])
-        self.stage.call(IncrementalAlterConfigsRequest([change]))
+        self.stage.send(IncrementalAlterConfigsRequest([change]))
+        self.settle()
 
     async def _listen(self) -> Listener:
         limits = Limits.of(self.stage.broker.services.catalog.broker_configs())

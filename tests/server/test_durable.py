@@ -8,15 +8,9 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from ottla.error_codes import ErrorCode
-from ottla.protocol.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-)
 from ottla.protocol.messages.produce import PartitionProduceResponse
 from tests.broker.stage import creation
 from tests.server.repeats_stage import Door
-from tests.server.repeats_stream import SET, TOPIC_RESOURCE
 from tests.server.spreading_producer import TOPIC, Producer
 
 Partitions = tuple[int, ...]
@@ -56,9 +50,8 @@ def _sync(producer: Producer) -> None:
 
 
 def _alter(producer: Producer, name: str, value: str) -> None:
-    """Change a setting of the topic, which is there once the disk has it."""
-    change = AlterConfigsResource(TOPIC_RESOURCE, TOPIC, [AlterableConfig(name, SET, value)])
-    producer.door.stage.send(IncrementalAlterConfigsRequest([change]))
+    """Change a setting of the topic, and let the disk have it."""
+    producer.door.alter(TOPIC, name, value)
     _sync(producer)
 
 

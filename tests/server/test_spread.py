@@ -19,6 +19,7 @@ from tests.storage.workbench import batch
 
 PARTITIONS = 200
 """So many that their count takes two bytes."""
+LARGE = batch(b"v" * 10_000)
 
 
 @pytest.fixture
@@ -34,6 +35,14 @@ def producer() -> Iterator[Producer]:
 def _places(answers: Sequence[PartitionProduceResponse]) -> list[tuple[int, int]]:
     assert {answer.error_code for answer in answers} == {ErrorCode.NONE}
     return [(answer.index, answer.base_offset) for answer in answers]
+
+
+def _hurry(producer: Producer) -> None:
+    """Send so much that the connection is found to be a busy producer's, all of it to the first two partitions."""
+    for together in (1, 1, 200):
+        producer.send_all([(0, 1)] * together, data=LARGE)
+    producer.door.pass_time(2 * PACE_S)
+    assert producer.line.transport.marks.told == []
 
 
 @pytest.mark.parametrize("version", range(9, 14))
@@ -143,17 +152,6 @@ def test_a_topic_that_was_made_anew_is_learned_anew(producer: Producer) -> None:
     assert producer.read == 2
     assert _places(producer.send((1, 0), version=12)) == [(1, 1), (0, 1)]
     assert producer.read == 2
-
-
-LARGE = batch(b"v" * 10_000)
-
-
-def _hurry(producer: Producer) -> None:
-    """Send so much that the connection is found to be a busy producer's, all of it to the first two partitions."""
-    for together in (1, 1, 200):
-        producer.send_all([(0, 1)] * together, data=LARGE)
-    producer.door.pass_time(2 * PACE_S)
-    assert producer.line.transport.marks.told == []
 
 
 @pytest.mark.parametrize(("together", "waited_for"), [(1, 0), (2, 2), (3, 3), (4, 4), (5, 5), (6, 5)])

@@ -16,6 +16,7 @@ from fcntl import ioctl
 from termios import FIONREAD
 
 MOMENT_S = 0.005
+"""How often it is looked whether such a pass came."""
 PASS_S = 0.003
 """How long it may take, at the producer's pace, until all that is waited for has come."""
 PACE_S, PACE_MIN = 0.02, 40_000_000
