@@ -10,7 +10,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -66,9 +66,11 @@ def start(stack: ExitStack, command: list[str]) -> socket.socket:
     return connect(stack, start_process(stack, command)[1])
 
 
-def start_process(stack: ExitStack, command: list[str]) -> tuple[subprocess.Popen[str], str]:
+def start_process(
+    stack: ExitStack, command: list[str], *, environment: Mapping[str, str] | None = None
+) -> tuple[subprocess.Popen[str], str]:
     """A broker in a process of its own, and where it says that it listens."""
-    process = stack.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+    process = stack.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment))
     stack.callback(process.kill)
     assert process.stdout is not None
     return process, process.stdout.readline().split()[-1]

@@ -13,6 +13,7 @@ from ottla.partitions.partition import Partition
 from ottla.partitions.unsynced import UnsyncedBytes
 from ottla.records.batch import TimestampType
 from tests.partitions.test_partition import DEFAULTS, OS, Stage, Told, put
+from tests.records.samples import run_of
 from tests.storage.workbench import NOW_MS, batch
 
 RUN = [batch(b"a"), batch(b"b", b"c"), batch(b"d")]
@@ -31,8 +32,8 @@ def _warm(partition: Partition) -> Partition:
 
 
 def _run(partition: Partition, batches: Sequence[bytes] = RUN) -> int | None:
-    offsets = partition.append_run(list(batches))
-    return None if offsets is None else offsets[0]
+    run = run_of(batches)
+    return run.offsets[0] if partition.append_run(run) else None
 
 
 def test_a_run_is_visible_once_it_is_durable(stage: Stage) -> None:

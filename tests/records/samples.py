@@ -13,7 +13,7 @@ from ottla.records import kernel, packing, reader
 from ottla.records.batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC, BatchHeader, pack_header, seal
 from ottla.records.numpy_columns import Columns as NumpyColumns
 from ottla.records.packing import Packed, RecordTuple
-from ottla.records.plain import Run, plan_run, plan_run_plain
+from ottla.records.plain import PlainRun, Run
 from ottla.records.reader import Record, Span
 from ottla.records.varint import INT64_MAX, INT64_MIN, encode
 
@@ -45,7 +45,7 @@ class Implementation:
     decode_records: Callable[[BatchHeader, bytes], list[Record]]
     spans: Callable[[BatchHeader, bytes], Iterator[Span]]
     columns: Callable[[int], Any]
-    plan_run: Callable[..., Run | None]
+    run: type[PlainRun]
 
 
 PLAIN = Implementation(
@@ -55,7 +55,7 @@ PLAIN = Implementation(
     reader.decode_records_plain,
     reader.spans_plain,
     NumpyColumns,
-    plan_run_plain,
+    PlainRun,
 )
 
 
@@ -70,7 +70,37 @@ def compiled() -> Implementation | None:
         reader.decode_records,
         reader.spans,
         kernel.compiled.Columns,
-        plan_run,
+        kernel.compiled.Run,
+    )
+
+
+def run_of(batches: Iterable[bytes], *, make: type[PlainRun] = Run, kind: Callable[[bytes], Any] = bytes) -> Run:
+    """These batches as they come, with something before and behind each of them."""
+    data, spans = b"before", []
+    for batch in batches:
+        spans.append((len(data), len(batch)))
+        data += batch + b"behind"
+    run = make(kind(data))
+    for at, size in spans:
+        run.add(at, size=size)
+    return run
+
+
+def place(run: Run, *, first_offset: int) -> None:
+    """Give its batches their places, from that offset on, in a segment that begins with them."""
+    assert run.place(
+        first_offset=first_offset,
+        leader_epoch=0,
+        oldest_ms=0,
+        newest_ms=2 * NOW_MS,
+        batch_bytes_max=1 << 20,
+        base_offset=first_offset,
+        position=0,
+        indexed_at=0,
+        interval_bytes=4_096,
+        max_timestamp_ms=-1,
+        max_timestamp_offset=-1,
+        timed_ms=-1,
     )
 
 

@@ -19,6 +19,8 @@ from ottla.server.alike import (
     pack_offsets,
     pack_size,
 )
+from tests.records.samples import place, run_of
+from tests.storage.workbench import batch
 
 FLEXIBLE, OLD = b"\0\0\0\x09", b"\0\0\0\x07"
 HEAD = b"\0\5bench\0" + bytes(range(20))
@@ -64,9 +66,11 @@ def _batch(size: int = HEADER_SIZE) -> bytes:
     return bytes(index % 251 for index in range(size))
 
 
-def _cut(way: Way, data: Data, start: int = 0, *, opening: bytes = FLEXIBLE, head: bytes = HEAD) -> Cut:
-    cut = way.cut_alike(data, start, opening, head, size_max=SIZE_MAX)
-    return cut._replace(batches=[bytes(batch) for batch in cut.batches])
+def _cut(
+    way: Way, data: Data, start: int = 0, *, opening: bytes = FLEXIBLE, head: bytes = HEAD
+) -> tuple[list[bytes], list[bytes], int, bool]:
+    run, numbers, position, is_through = way.cut_alike(data, start, opening, head, size_max=SIZE_MAX)
+    return [bytes(each) for each in run.batches], numbers, position, is_through
 
 
 @pytest.mark.parametrize("kind", [bytes, memoryview])
@@ -74,16 +78,16 @@ def _cut(way: Way, data: Data, start: int = 0, *, opening: bytes = FLEXIBLE, hea
 def test_those_that_follow_each_other_are_cut_at_once(way: Way, kind: Callable[[bytes], Data], opening: bytes) -> None:
     # A length has one, two and three bytes here.
     batches = [_batch(), _batch(126), _batch(127), _batch(16_382), _batch(16_383), _batch((1 << 21) - 2)]
-    data = b"before" + b"".join(_request(7 + at, batch, opening=opening) for at, batch in enumerate(batches))
+    data = b"before" + b"".join(_request(7 + at, each, opening=opening) for at, each in enumerate(batches))
     numbers = [(7 + at).to_bytes(4) for at in range(len(batches))]
     assert _cut(way, kind(data), 6, opening=opening) == (batches, numbers, len(data), True)
 
 
 def test_the_batches_of_a_view_are_views(way: Way) -> None:
     data = bytearray(_request(1, _batch()))
-    batch = way.cut_alike(memoryview(data), 0, FLEXIBLE, HEAD, size_max=SIZE_MAX).batches[0]
+    cut = way.cut_alike(memoryview(data), 0, FLEXIBLE, HEAD, size_max=SIZE_MAX)
     data[-4] = 0xEE
-    assert batch[-1] == 0xEE
+    assert cut.run.batches[0][-1] == 0xEE
 
 
 @pytest.mark.parametrize("left", [0, 1, 3, 4, 5, 40, 104])
@@ -130,7 +134,7 @@ def test_both_ways_cut_alike_whatever_the_bytes(compiled_kernel: ModuleType) -> 
         random = Random(seed)
         opening = random.choice((FLEXIBLE, OLD))
         batches = [_batch(HEADER_SIZE + random.choice((0, 3, 66, 300, 17_000))) for _ in range(random.randint(1, 4))]
-        good = b"".join(_request(at, batch, opening=opening) for at, batch in enumerate(batches))
+        good = b"".join(_request(at, each, opening=opening) for at, each in enumerate(batches))
         for _ in range(MUTATIONS):
             harmed = bytearray(good)
             start = random.randrange(len(good))
@@ -140,21 +144,25 @@ def test_both_ways_cut_alike_whatever_the_bytes(compiled_kernel: ModuleType) -> 
             found = _cut(COMPILED, bytes(harmed), opening=opening)
             assert found == _cut(PLAIN, bytes(harmed), opening=opening), f"seed {seed}"
             assert _cut(COMPILED, good, start, opening=opening) == _cut(PLAIN, good, start, opening=opening)
-            outcomes[bool(found.batches)] += 1
+            outcomes[bool(found[0])] += 1
     # Both occur often, so both were compared.
     assert min(outcomes.values()) > SEEDS
 
 
 def test_each_is_told_where_its_batch_stands(way: Way) -> None:
-    offsets = [2**40, 2**40 + 5]
     numbers = [b"\0\0\0\7", b"\xff\xff\xff\xff"]
-    found = way.answer_alike(b"size", numbers, b"before", offsets, b"after", log_start_offset=2**33)
+    batches = [batch(b"1", b"2", b"3"), batch(b"4")]
+    data = b"".join(_request(int.from_bytes(number), each) for number, each in zip(numbers, batches, strict=True))
+    run = way.cut_alike(data, 0, FLEXIBLE, HEAD, size_max=SIZE_MAX).run
+    place(run, first_offset=2**40)
+    run.log_start_offset = 2**33
+    found = way.answer_alike(b"size", numbers, b"before", run, b"after")
     assert found == b"".join(
         b"size" + number + b"before" + pack_offsets(offset, NO_TIMESTAMP, 2**33) + b"after"
-        for number, offset in zip(numbers, offsets, strict=True)
+        for number, offset in zip(numbers, (2**40, 2**40 + 3), strict=True)
     )
     with pytest.raises(ValueError, match=r"as many|argument 2"):
-        way.answer_alike(b"size", numbers, b"before", offsets[:1], b"after", log_start_offset=0)
+        way.answer_alike(b"size", numbers[:1], b"before", run, b"after")
 
 
 def test_the_kernel_does_not_leave_its_memory(compiled_kernel: ModuleType) -> None:
@@ -165,5 +173,5 @@ def test_the_kernel_does_not_leave_its_memory(compiled_kernel: ModuleType) -> No
     with pytest.raises(ValueError, match="four bytes"):
         compiled_kernel.cut_alike(data, 0, b"\0", HEAD, SIZE_MAX)
     with pytest.raises(ValueError, match="four bytes"):
-        compiled_kernel.answer_alike(b"", [b"12345"], b"", [0], -1, 0, b"")
+        compiled_kernel.answer_alike(b"", [b"12345"], b"", run_of([_batch()]), b"")
     assert _cut(COMPILED, data, 2 * len(data)) == ([], [], 2 * len(data), True)

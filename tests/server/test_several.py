@@ -11,15 +11,10 @@ import pytest
 
 from ottla.protocol.wire import varint
 from ottla.records.batch import HEADER_SIZE, NO_TIMESTAMP
-from ottla.server import several
 from ottla.server.alike import pack_size
-from ottla.server.several import (
-    Spreading,
-    Together,
-    answer_spread_plain,
-    cut_spread_plain,
-    pack_told,
-)
+from ottla.server.several import Spreading, SpreadRequests, cut_spread, cut_spread_plain, pack_told
+from tests.records.samples import place
+from tests.storage.workbench import batch
 
 OPENING = b"\0\0\0\x0d"
 HEAD = b"\0\5bench\0" + bytes(range(20))
@@ -33,12 +28,10 @@ Data = bytes | memoryview
 class Way:
     """One of the two ways to do the same work."""
 
-    cut_spread: Callable[..., tuple[list[Spreading], Together, int]]
-    answer_spread: Callable[..., bytes]
+    cut_spread: Callable[..., SpreadRequests]
 
 
-PLAIN = Way(cut_spread_plain, answer_spread_plain)
-COMPILED = Way(several.cut_spread, several.answer_spread)
+PLAIN, COMPILED = Way(cut_spread_plain), Way(cut_spread)
 
 
 @pytest.fixture
@@ -64,8 +57,10 @@ def _framed(number: int, entries: bytes, *, opening: bytes = OPENING, head: byte
 def _cut(
     way: Way, data: Data, start: int = 0, *, size_max: int = SIZE_MAX, count_max: int = ALL
 ) -> tuple[list[Spreading], dict[int, list[bytes]], int]:
-    requests, together, position = way.cut_spread(data, start, OPENING, HEAD, size_max=size_max, count_max=count_max)
-    return requests, {index: [bytes(each) for each in batches] for index, batches in together.items()}, position
+    cut = way.cut_spread(data, start, OPENING, HEAD, size_max=size_max, count_max=count_max)
+    together = {index: [bytes(each) for each in run.batches] for index, run in cut.runs.items()}
+    assert (len(cut), cut.batches) == (len(cut.requests), sum(map(len, together.values())))
+    return cut.requests, together, cut.position
 
 
 NOTHING: tuple[list[Spreading], dict[int, list[bytes]], int] = ([], {}, 0)
@@ -158,8 +153,12 @@ def test_both_ways_cut_alike_whatever_the_bytes(compiled_kernel: ModuleType) -> 
 
 @pytest.mark.parametrize("count", [1, 126, 127, 16_382, 16_383])
 def test_each_is_told_where_its_batches_stand(way: Way, count: int) -> None:
-    requests: list[Spreading] = [(b"\0\0\0\7", [(2, 0), (-1, 0)]), (b"\xff\xff\xff\xff", [(2, 1)] * count)]
-    told = {2: ([2**40, 2**40 + 5], 2**33), -1: ([0], 0)}
+    two, one = batch(b"1", b"2"), batch(b"3")
+    data = _framed(7, _entries((2, two), (-1, one))) + _framed(2**32 - 1, _entries(*[(2, one)] * count))
+    cut = way.cut_spread(data, 0, OPENING, HEAD, size_max=SIZE_MAX, count_max=ALL)
+    for index, first_offset, start in ((2, 2**40, 2**33), (-1, 0, 0)):
+        place(cut.runs[index], first_offset=first_offset)
+        cut.runs[index].log_start_offset = start
     bodies = [
         b"\0\0\0\7before\3"
         + pack_told(2, 0, 2**40, NO_TIMESTAMP, 2**33)
@@ -168,18 +167,11 @@ def test_each_is_told_where_its_batches_stand(way: Way, count: int) -> None:
         + b"behindend",
         b"\xff\xff\xff\xffbefore"
         + varint(count + 1)
-        + (pack_told(2, 0, 2**40 + 5, NO_TIMESTAMP, 2**33) + b"behind") * count
+        + b"".join(pack_told(2, 0, 2**40 + 2 + at, NO_TIMESTAMP, 2**33) + b"behind" for at in range(count))
         + b"end",
     ]
-    found = way.answer_spread(requests, told, b"before", b"behind", b"end")
+    found = cut.answer(b"before", b"behind", b"end")
     assert found == b"".join(pack_size(len(body)) + body for body in bodies)
-
-
-def test_nobody_is_told_of_a_place_that_is_not_there(way: Way) -> None:
-    with pytest.raises(IndexError):
-        way.answer_spread([(b"\0\0\0\7", [(2, 1)])], {2: ([5], 0)}, b"", b"", b"")
-    with pytest.raises(KeyError):
-        way.answer_spread([(b"\0\0\0\7", [(3, 0)])], {2: ([5], 0)}, b"", b"", b"")
 
 
 def test_the_kernel_does_not_leave_its_memory(compiled_kernel: ModuleType) -> None:
@@ -189,6 +181,4 @@ def test_the_kernel_does_not_leave_its_memory(compiled_kernel: ModuleType) -> No
             compiled_kernel.cut_spread(data, start, OPENING, HEAD, SIZE_MAX, ALL)
     with pytest.raises(ValueError, match="four bytes"):
         compiled_kernel.cut_spread(data, 0, b"\0", HEAD, SIZE_MAX, ALL)
-    with pytest.raises(ValueError, match="four bytes"):
-        compiled_kernel.answer_spread([(b"12345", [])], {}, b"", b"", b"", -1)
     assert _cut(COMPILED, data, 2 * len(data)) == ([], {}, 2 * len(data))

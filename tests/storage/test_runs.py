@@ -17,15 +17,14 @@ from ottla.errors import (
     StorageFault,
 )
 from ottla.records.compression import Codec
-from ottla.records.plain import Limits
 from ottla.storage.log import Log
 from ottla.storage.memory_disk import MemoryDisk
+from tests.records.samples import run_of
 from tests.storage.workbench import CODECS, NOW_MS, Workbench, batch, sequenced
 
 DIRECTORY = "/data/topic-0"
 EPOCH = 3
 SEGMENT_MS = 1_000
-LIMITS = Limits(oldest_ms=0, newest_ms=2 * NOW_MS, batch_bytes_max=1 << 20)
 PLAIN_CODECS = [codec for codec in CODECS if codec is not Codec.ZSTD]
 
 
@@ -42,8 +41,11 @@ def _opened(**changes: object) -> Log:
 
 
 def _run(log: Log, batches: Sequence[bytes], *, leader_epoch: int = EPOCH) -> int | None:
-    run = log.append_run(list(batches), LIMITS, leader_epoch=leader_epoch)
-    return None if run is None else run.offsets[0]
+    run = run_of(batches)
+    is_taken = log.append_run(
+        run, leader_epoch=leader_epoch, oldest_ms=0, newest_ms=2 * NOW_MS, batch_bytes_max=1 << 20
+    )
+    return run.offsets[0] if is_taken else None
 
 
 def _facts(log: Log) -> object:

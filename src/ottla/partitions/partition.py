@@ -35,7 +35,7 @@ from ottla.partitions.unsynced import UnsyncedBytes
 from ottla.partitions.waiters import OffsetWaiters, Settled, Watcher, Watchers
 from ottla.partitions.watermarks import AcksAll, high_watermark, last_stable_offset
 from ottla.records.batch import CONTROL_BIT, BatchHeader, Buffer, TimestampType, peek, restamp_append_time
-from ottla.records.plain import Limits
+from ottla.records.plain import Run
 from ottla.scheduler import Scheduler
 from ottla.storage.aborted_index import AbortedTransaction
 from ottla.storage.epochs import UNDEFINED_EPOCH, UNDEFINED_OFFSET, EpochStart
@@ -236,23 +236,26 @@ class Partition:
             self._note_appended(size)
         return Written(appended, append_time_ms)
 
-    def append_run(self, batches: list[Buffer]) -> list[int] | None:
-        """Append several plain batches with one write, checking them: their offsets; None if it must be one by one."""
+    def append_run(self, run: Run) -> bool:
+        """Append several plain batches with one write, checking them; false if it must be one by one."""
         config = self.config
         # A compacted topic's records are looked at one by one.
         if self.offline is not None or self.is_internal or self._is_stamping or config.log.compact:
-            return None
+            return False
         now_ms = self._clock.now_ms()
-        oldest_ms, newest_ms = now_ms - config.timestamp_before_max_ms, now_ms + config.timestamp_after_max_ms
-        limits = Limits(oldest_ms, newest_ms, config.max_message_bytes)
         try:
-            run = self.log.append_run(batches, limits, leader_epoch=self.leader_epoch)
+            is_taken = self.log.append_run(
+                run,
+                leader_epoch=self.leader_epoch,
+                oldest_ms=now_ms - config.timestamp_before_max_ms,
+                newest_ms=now_ms + config.timestamp_after_max_ms,
+                batch_bytes_max=config.max_message_bytes,
+            )
         except (StorageFault, LogClosed) as error:
             raise self._refusal(error) from error
-        if run is None:
-            return None
-        self._note_appended(run.size)
-        return run.offsets
+        if is_taken:
+            self._note_appended(run.size)
+        return is_taken
 
     def _refusal(self, error: StorageError) -> PartitionOffline:
         """What a producer is told when the disk fails; the partition goes offline, unless only space is lacking."""

@@ -3,6 +3,8 @@ from typing import Any
 
 from ottla.records.batch import Buffer
 from ottla.records.packing import Packed, RecordTuple
+from ottla.records.plain import PlainRun
+from ottla.server.several import PlainSpreadRequests
 
 def pack_records(records: Iterable[RecordTuple], bytes_max: int) -> Packed: ...
 def pack_values(values: tuple[Any, ...], *, timestamp_ms: int, bytes_max: int) -> Packed | None: ...
@@ -76,44 +78,13 @@ class Columns:
     ) -> None: ...
     def take(self) -> tuple[Any, ...]: ...
 
-def plan_run(
-    batches: list[Buffer],
-    checksum: Callable[[Buffer], int],
-    first_offset: int,
-    leader_epoch: int,
-    oldest_ms: int,
-    newest_ms: int,
-    batch_bytes_max: int,
-    decompressed_bytes_max: int,
-    joined_bytes_max: int,
-    base_offset: int,
-    position: int,
-    indexed_at: int,
-    interval_bytes: int,
-    max_timestamp_ms: int,
-    max_timestamp_offset: int,
-    timed_ms: int,
-) -> tuple[Any, ...] | None: ...
+class Run(PlainRun): ...
+class SpreadRequests(PlainSpreadRequests): ...
+
 def cut_alike(
     data: bytes | memoryview, start: int, opening: bytes, head: bytes, size_max: int
-) -> tuple[list[Buffer], list[bytes], int, bool]: ...
+) -> tuple[Run, list[bytes], int, bool]: ...
 def cut_spread(
     data: bytes | memoryview, start: int, opening: bytes, head: bytes, size_max: int, count_max: int
-) -> tuple[list[tuple[bytes, list[tuple[int, int]]]], dict[int, list[Buffer]], int]: ...
-def answer_spread(
-    requests: list[tuple[bytes, list[tuple[int, int]]]],
-    told: dict[int, tuple[list[int], int]],
-    before: bytes,
-    behind: bytes,
-    ending: bytes,
-    append_time_ms: int,
-) -> bytes: ...
-def answer_alike(
-    size: bytes,
-    numbers: list[bytes],
-    before: bytes,
-    offsets: list[int],
-    append_time_ms: int,
-    log_start_offset: int,
-    after: bytes,
-) -> bytes: ...
+) -> SpreadRequests: ...
+def answer_alike(size: bytes, numbers: list[bytes], before: bytes, run: Run, after: bytes) -> bytes: ...

@@ -5,19 +5,20 @@ Several of them become one run of bytes to write, by the compiled kernel or here
 
 from __future__ import annotations
 
-from msgspec import Struct as Value
+from array import array
+from collections.abc import Sequence
 
 from ottla.errors import Refusal
 from ottla.records import kernel
 from ottla.records.batch import (
     CODEC_MASK,
     HEADER_SIZE,
+    LOG_OVERHEAD,
     NO_TIMESTAMP,
     PREFIX_SIZE,
     BatchHeader,
     Buffer,
     check,
-    crc32c,
     prefix,
 )
 from ottla.records.compression import DECOMPRESSED_BYTES_MAX
@@ -29,147 +30,132 @@ JOINED_BYTES_MAX = 4 << 10
 """Batches up to this size, on average, are copied together; larger ones are written from where they are."""
 
 
-class Limits(Value, frozen=True, gc=False):
-    """What batches must keep to."""
-
-    oldest_ms: int
-    newest_ms: int
-    batch_bytes_max: int
-
-
-class Tail(Value, frozen=True, gc=False):
-    """Where the batches will stand: behind what a segment holds, with the entries that its indexes have."""
-
-    base_offset: int
-    position: int
-    indexed_at: int
-    """Where the last indexed batch begins."""
-    interval_bytes: int
-    """How far behind it the next one to be indexed begins, at least."""
-    max_timestamp_ms: int
-    max_timestamp_offset: int
-    timed_ms: int
-    """The last timestamp in the time index."""
-
-
-class Run(Value, frozen=True, gc=False):
-    """Batches that follow each other, and what a segment is once they are written."""
-
-    parts: list[Buffer]
-    """What to write."""
-    offsets: list[int]
-    """The first one of each batch."""
-    end_offset: int
-    size: int
-    """Bytes in all."""
-    newest_ms: int
-    has_producer: bool
-    """Whether any of them has a producer's id."""
-    first_ms: int
-    """The greatest timestamp of the first batch."""
-    last_at: int
-    """Where the last batch begins."""
-    max_timestamp_ms: int
-    max_timestamp_offset: int
-    indexed_at: int
-    entry_offsets: list[int]
-    """New entries of the offset index, relative to the segment's first offset, and of the positions beside them."""
-    entry_positions: list[int]
-    times: list[tuple[int, int]]
-    """New entries of the time index: a timestamp, and a relative offset."""
-
-
 def room_for_records(header: BatchHeader, size: int) -> int:
     """How many bytes the records of a batch of this size have at most, as far as its header tells."""
     return DECOMPRESSED_BYTES_MAX if header.attributes & CODEC_MASK else size - HEADER_SIZE
 
 
-def plan_run(batches: list[Buffer], limits: Limits, tail: Tail, *, first_offset: int, leader_epoch: int) -> Run | None:
-    """The run of these batches from `first_offset` on; None if one is not plain, is damaged, or is beyond a limit.
+class PlainRun:
+    """Batches for one partition that came together, and what a segment is once they are written behind each other."""
 
-    What stands before the checksum of a batch, its offset and its leader's epoch, is written in place where it can be.
-    """
-    if kernel.compiled is None:
-        return plan_run_plain(batches, limits, tail, first_offset=first_offset, leader_epoch=leader_epoch)
-    planned = kernel.compiled.plan_run(
-        batches,
-        crc32c,
-        first_offset,
-        leader_epoch,
-        limits.oldest_ms,
-        limits.newest_ms,
-        limits.batch_bytes_max,
-        DECOMPRESSED_BYTES_MAX,
-        JOINED_BYTES_MAX,
-        tail.base_offset,
-        tail.position,
-        tail.indexed_at,
-        tail.interval_bytes,
-        tail.max_timestamp_ms,
-        tail.max_timestamp_offset,
-        tail.timed_ms,
+    __slots__ = (
+        "_data",
+        "_entries",
+        "_leader_epoch",
+        "_spans",
+        "end_offset",
+        "first_ms",
+        "has_producer",
+        "indexed_at",
+        "last_at",
+        "log_start_offset",
+        "max_timestamp_ms",
+        "max_timestamp_offset",
+        "newest_ms",
+        "offsets",
+        "size",
+        "times",
     )
-    return None if planned is None else Run(*planned)
+
+    def __init__(self, data: bytes | memoryview) -> None:
+        self._data = data
+        """What was received, with the batches in it."""
+        self._spans: list[tuple[int, int]] = []
+        self.log_start_offset = 0
+        """Where their log starts, once they are in it."""
+
+    def add(self, at: int, *, size: int) -> None:
+        """One more, which has so many bytes from there on."""
+        self._spans.append((at, at + size))
+
+    def __len__(self) -> int:
+        return len(self._spans)
+
+    @property
+    def batches(self) -> list[Buffer]:
+        return [self._data[start:end] for start, end in self._spans]
+
+    def place(
+        self,
+        *,
+        first_offset: int,
+        leader_epoch: int,
+        oldest_ms: int,
+        newest_ms: int,
+        batch_bytes_max: int,
+        base_offset: int,
+        position: int,
+        indexed_at: int,
+        interval_bytes: int,
+        max_timestamp_ms: int,
+        max_timestamp_offset: int,
+        timed_ms: int,
+    ) -> bool:
+        """Give each its place, from `first_offset` on; false if one is not plain, is damaged, or is beyond a limit.
+
+        They will stand at `position` of a segment that begins with `base_offset`, whose last indexed batch begins at
+        `indexed_at` and whose time index ends with `timed_ms`.
+        """
+        self._leader_epoch = leader_epoch
+        self.offsets: list[int] = []
+        self._entries: list[tuple[int, int]] = []
+        self.times: Sequence[tuple[int, int]] = ()
+        """New entries of the time index: a timestamp, and a relative offset."""
+        self.newest_ms, self.has_producer = NO_TIMESTAMP, False
+        self.first_ms, self.last_at = NO_TIMESTAMP, 0
+        """The greatest timestamp of the first batch, and where the last one begins."""
+        offset, start = first_offset, position
+        for batch in self.batches:
+            size = len(batch)
+            try:
+                header = check(batch)
+            except Refusal:
+                return False
+            count, latest_ms = header.record_count, header.max_timestamp
+            if size != header.size or size > batch_bytes_max or header.attributes & ~PLAIN_ATTRIBUTES:
+                return False
+            if count != header.last_offset_delta + 1 or count * RECORD_BYTES_MIN > room_for_records(header, size):
+                return False
+            if not oldest_ms <= latest_ms <= newest_ms:
+                return False
+            if not self.offsets:
+                self.first_ms = latest_ms
+            self.offsets.append(offset)
+            self.last_at, last_offset = position, offset + count - 1
+            self.has_producer |= header.has_producer
+            self.newest_ms = max(self.newest_ms, latest_ms)
+            if latest_ms > max_timestamp_ms:
+                max_timestamp_ms, max_timestamp_offset = latest_ms, last_offset
+            if position - indexed_at > interval_bytes:
+                indexed_at = position
+                self._entries.append((last_offset - base_offset, position))
+                if max_timestamp_ms > timed_ms:
+                    timed_ms = max_timestamp_ms
+                    self.times = (*self.times, (timed_ms, max_timestamp_offset - base_offset))
+            offset += count
+            position += size
+        self.size, self.end_offset, self.indexed_at = position - start, offset, indexed_at
+        self.max_timestamp_ms, self.max_timestamp_offset = max_timestamp_ms, max_timestamp_offset
+        return True
+
+    @property
+    def last_offset(self) -> int:
+        """The first one of the last batch."""
+        return self.offsets[-1]
+
+    def entries(self) -> tuple[bytes, bytes]:
+        """New entries of the offset index: relative offsets, and the positions to them, four bytes each."""
+        offsets, positions = zip(*self._entries, strict=True) if self._entries else ((), ())
+        return array("I", offsets).tobytes(), array("I", positions).tobytes()
+
+    def parts(self) -> list[Buffer]:
+        """What to write. What stands before a checksum is the broker's, and is written in place where it can be."""
+        parts: list[Buffer] = []
+        for batch, offset in zip(self.batches, self.offsets, strict=True):
+            parts += (prefix(offset, len(batch) - LOG_OVERHEAD, self._leader_epoch), batch[PREFIX_SIZE:])
+        return [b"".join(parts)] if self.size <= JOINED_BYTES_MAX * len(self._spans) else parts
 
 
-def plan_run_plain(
-    batches: list[Buffer], limits: Limits, tail: Tail, *, first_offset: int, leader_epoch: int
-) -> Run | None:
-    """What `plan_run` does without the kernel."""
-    parts: list[Buffer] = []
-    offsets: list[int] = []
-    entry_offsets: list[int] = []
-    entry_positions: list[int] = []
-    times: list[tuple[int, int]] = []
-    offset, position, latest_ms, has_producer = first_offset, tail.position, NO_TIMESTAMP, False
-    first_ms, last_at, indexed_at, timed_ms = NO_TIMESTAMP, 0, tail.indexed_at, tail.timed_ms
-    max_timestamp_ms, max_timestamp_offset = tail.max_timestamp_ms, tail.max_timestamp_offset
-    for batch in batches:
-        size = len(batch)
-        try:
-            header = check(batch)
-        except Refusal:
-            return None
-        count, newest_ms = header.record_count, header.max_timestamp
-        if size != header.size or size > limits.batch_bytes_max or header.attributes & ~PLAIN_ATTRIBUTES:
-            return None
-        if count != header.last_offset_delta + 1 or count * RECORD_BYTES_MIN > room_for_records(header, size):
-            return None
-        if not limits.oldest_ms <= newest_ms <= limits.newest_ms:
-            return None
-        if not offsets:
-            first_ms = newest_ms
-        offsets.append(offset)
-        last_at, last_offset = position, offset + count - 1
-        has_producer |= header.has_producer
-        latest_ms = max(latest_ms, newest_ms)
-        if newest_ms > max_timestamp_ms:
-            max_timestamp_ms, max_timestamp_offset = newest_ms, last_offset
-        if last_at - indexed_at > tail.interval_bytes:
-            indexed_at = last_at
-            entry_offsets.append(last_offset - tail.base_offset)
-            entry_positions.append(last_at)
-            if max_timestamp_ms > timed_ms:
-                timed_ms = max_timestamp_ms
-                times.append((timed_ms, max_timestamp_offset - tail.base_offset))
-        parts += (prefix(offset, header.length, leader_epoch), batch[PREFIX_SIZE:])
-        offset += count
-        position += size
-    total = position - tail.position
-    is_joined = total <= JOINED_BYTES_MAX * len(batches)
-    return Run(
-        [b"".join(parts)] if is_joined else parts,
-        offsets,
-        offset,
-        total,
-        latest_ms,
-        has_producer,
-        first_ms,
-        last_at,
-        max_timestamp_ms,
-        max_timestamp_offset,
-        indexed_at,
-        entry_offsets,
-        entry_positions,
-        times,
-    )
+Run = PlainRun
+if kernel.compiled is not None:
+    Run = kernel.compiled.Run  # type: ignore[misc]

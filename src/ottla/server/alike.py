@@ -9,9 +9,9 @@ from __future__ import annotations
 from struct import Struct
 from typing import NamedTuple
 
-from ottla.protocol.wire import Buffer
 from ottla.records import kernel
 from ottla.records.batch import HEADER_SIZE, NO_TIMESTAMP
+from ottla.records.plain import PlainRun, Run
 
 VERSION_AT, ID_AT, ID_END = 3, 4, 8
 """Where a request's version stands, and its number: behind its API."""
@@ -33,7 +33,8 @@ pack_offsets = _OFFSETS.pack
 class Cut(NamedTuple):
     """Requests that stand behind each other."""
 
-    batches: list[Buffer]
+    run: Run
+    """Their batches."""
     numbers: list[bytes]
     position: int
     """Behind the last of them."""
@@ -53,7 +54,7 @@ def cut_alike(data: bytes | memoryview, start: int, opening: bytes, head: bytes,
 
 def cut_alike_plain(data: bytes | memoryview, start: int, opening: bytes, head: bytes, *, size_max: int) -> Cut:
     """What `cut_alike` does without the kernel."""
-    batches: list[Buffer] = []
+    run = PlainRun(data)
     numbers: list[bytes] = []
     is_through, is_flexible = False, opening[VERSION_AT] >= FLEXIBLE_VERSION_MIN
     end, head_end = len(data), ID_END + len(head)
@@ -83,10 +84,10 @@ def cut_alike_plain(data: bytes | memoryview, start: int, opening: bytes, head: 
             records_end = following
         if length != records_end - at:
             break
-        batches.append(data[at:records_end])
+        run.add(at, size=length)
         numbers.append(first[ID_AT:ID_END])
         start = following
-    return Cut(batches, numbers, start, is_through)
+    return Cut(run, numbers, start, is_through)
 
 
 def short_length(data: bytes | memoryview, at: int) -> tuple[int, int]:
@@ -104,21 +105,20 @@ def short_length(data: bytes | memoryview, at: int) -> tuple[int, int]:
     return length - 1, at
 
 
-def answer_alike(
-    size: bytes, numbers: list[bytes], before: bytes, offsets: list[int], after: bytes, *, log_start_offset: int
-) -> bytes:
-    """The answers to the requests with these numbers; `size`, `before` and `after` are the same in all of them."""
+def answer_alike(size: bytes, numbers: list[bytes], before: bytes, run: Run, after: bytes) -> bytes:
+    """The answers to the requests with these numbers, whose batches have been appended.
+
+    `size`, `before` and `after` are the same in all of them.
+    """
     if kernel.compiled is None:
-        return answer_alike_plain(size, numbers, before, offsets, after, log_start_offset=log_start_offset)
-    answers: bytes = kernel.compiled.answer_alike(size, numbers, before, offsets, NO_TIMESTAMP, log_start_offset, after)
+        return answer_alike_plain(size, numbers, before, run, after)
+    answers: bytes = kernel.compiled.answer_alike(size, numbers, before, run, after)
     return answers
 
 
-def answer_alike_plain(
-    size: bytes, numbers: list[bytes], before: bytes, offsets: list[int], after: bytes, *, log_start_offset: int
-) -> bytes:
+def answer_alike_plain(size: bytes, numbers: list[bytes], before: bytes, run: PlainRun, after: bytes) -> bytes:
     """What `answer_alike` does without the kernel."""
     parts: list[bytes] = []
-    for number, offset in zip(numbers, offsets, strict=True):
-        parts += (size, number, before, pack_offsets(offset, NO_TIMESTAMP, log_start_offset), after)
+    for number, offset in zip(numbers, run.offsets, strict=True):
+        parts += (size, number, before, pack_offsets(offset, NO_TIMESTAMP, run.log_start_offset), after)
     return b"".join(parts)

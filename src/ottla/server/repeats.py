@@ -96,22 +96,19 @@ class Repeats:
         if shape is None:
             return self._spread_answers(data, start)
         cut = cut_alike(data, start, shape.start, shape.head, size_max=self._frame_bytes_max)
-        batches, numbers, self.position, self.is_through = cut
-        if not batches:
+        run, numbers, self.position, self.is_through = cut
+        if not numbers:
             return b"" if self.is_through else self._spread_answers(data, start)
-        self.taken = len(batches)
+        self.taken = len(numbers)
         partition = shape.partition
         try:
-            offsets = partition.append_run(batches)
+            is_taken = partition.append_run(run)
         except Refusal:
             # It is found again on the ordinary way, which knows how to say it.
             return None
-        if offsets is None:
+        if not is_taken:
             return None
-        log_start_offset = partition.log.log_start_offset
-        answers = answer_alike(
-            shape.size, numbers, shape.before, offsets, shape.after, log_start_offset=log_start_offset
-        )
+        answers = answer_alike(shape.size, numbers, shape.before, run, shape.after)
         if not waits_for_disk(partition, shape.acks):
             return answers
         make = partial(shape.refuse, numbers)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from struct import Struct
 
-from ottla.protocol.wire import Buffer, varint
+from ottla.protocol.wire import varint
 from ottla.records import kernel
 from ottla.records.batch import HEADER_SIZE, NO_TIMESTAMP
+from ottla.records.plain import PlainRun, Run
 from ottla.server.alike import ID_AT, ID_END, SIZE_BYTES, pack_size, read_size, short_length
 
 INDEX_BYTES = 4
@@ -26,35 +27,66 @@ Order = list[tuple[int, int]]
 """For each batch of a request the partition's number, and how many batches came for that before."""
 Spreading = tuple[bytes, Order]
 """A request's own number, and what it brings."""
-Together = dict[int, list[Buffer]]
-"""What came for each partition."""
-Places = tuple[list[int], int]
-"""The offsets of the batches that came for a partition, and where its log starts."""
+
+
+class PlainSpreadRequests:
+    """Requests that were cut out of what had come, and what they bring for each partition."""
+
+    __slots__ = ("batches", "position", "requests", "runs")
+
+    def __init__(self) -> None:
+        self.requests: list[Spreading] = []
+        self.runs: dict[int, Run] = {}
+        self.batches = 0
+        """How many there are in all."""
+        self.position = 0
+        """Behind the last of the requests."""
+
+    def __len__(self) -> int:
+        return len(self.requests)
+
+    def answer(self, before: bytes, behind: bytes, ending: bytes) -> bytes:
+        """The answers, once every run has been appended.
+
+        `before` stands before the count of the partitions, `behind` behind what each is told, `ending` at the end.
+        """
+        answers: list[bytes] = []
+        for number, order in self.requests:
+            body = number + before + varint(len(order) + 1)
+            for index, ordinal in order:
+                run = self.runs[index]
+                body += pack_told(index, 0, run.offsets[ordinal], NO_TIMESTAMP, run.log_start_offset) + behind
+            body += ending
+            answers += (pack_size(len(body)), body)
+        return b"".join(answers)
+
+
+SpreadRequests = PlainSpreadRequests
+if kernel.compiled is not None:
+    SpreadRequests = kernel.compiled.SpreadRequests  # type: ignore[misc]
 
 
 def cut_spread(
     data: bytes | memoryview, start: int, opening: bytes, head: bytes, *, size_max: int, count_max: int
-) -> tuple[list[Spreading], Together, int]:
-    """The requests from `start` on, up to the first that differs, what they bring, and where they end.
+) -> SpreadRequests:
+    """The requests from `start` on, up to the first that differs.
 
     `opening` is a request's API and version, `head` what stands between its number and the count of its partitions.
     There are no tagged fields in those that are taken, and every batch is at least as long as a header.
     """
     if kernel.compiled is None:
         return cut_spread_plain(data, start, opening, head, size_max=size_max, count_max=count_max)
-    cut: tuple[list[Spreading], Together, int]
-    cut = kernel.compiled.cut_spread(data, start, opening, head, size_max, count_max)
+    cut: SpreadRequests = kernel.compiled.cut_spread(data, start, opening, head, size_max, count_max)
     return cut
 
 
 def cut_spread_plain(
     data: bytes | memoryview, start: int, opening: bytes, head: bytes, *, size_max: int, count_max: int
-) -> tuple[list[Spreading], Together, int]:
+) -> PlainSpreadRequests:
     """What `cut_spread` does without the kernel."""
-    requests: list[Spreading] = []
-    together: Together = {}
+    cut = PlainSpreadRequests()
     head_end = ID_END + len(head)
-    while len(requests) < count_max and start + SIZE_BYTES <= len(data):
+    while len(cut) < count_max and start + SIZE_BYTES <= len(data):
         at = start + SIZE_BYTES
         (size,) = read_size(data, start)
         end = at + size
@@ -67,21 +99,26 @@ def cut_spread_plain(
         if not entries:
             break
         order = []
-        for index, records in entries:
-            batches = together.setdefault(index, [])
-            order.append((index, len(batches)))
-            batches.append(records)
-        requests.append((first[ID_AT:ID_END], order))
+        for index, records_at, length in entries:
+            if index not in cut.runs:
+                cut.runs[index] = PlainRun(data)
+            run = cut.runs[index]
+            order.append((index, len(run)))
+            run.add(records_at, size=length)
+        cut.requests.append((first[ID_AT:ID_END], order))
+        cut.batches += len(order)
         start = end
-    return requests, together, start
+    cut.position = start
+    return cut
 
 
-def _entries(data: bytes | memoryview, *, at: int, end: int) -> list[tuple[int, Buffer]]:
-    """What a request that ends there has for each partition, from their count on; none unless it is plainly that."""
+def _entries(data: bytes | memoryview, *, at: int, end: int) -> list[tuple[int, int, int]]:
+    """What a request that ends there has, from the count of its partitions on: a partition's number, where its batch
+    stands, and its size. None of them unless it is plainly that."""
     if at + 1 + _ENTRY_BYTES_MIN + _ENDING_BYTES > end:
         return []
     count, at = short_length(data, at)
-    entries: list[tuple[int, Buffer]] = []
+    entries: list[tuple[int, int, int]] = []
     for _ in range(count):
         if at + _ENTRY_BYTES_MIN > end:
             return []
@@ -90,34 +127,6 @@ def _entries(data: bytes | memoryview, *, at: int, end: int) -> list[tuple[int, 
         records_end = at + length
         if length < HEADER_SIZE or records_end >= end or data[records_end]:
             return []
-        entries.append((index, data[at:records_end]))
+        entries.append((index, at, length))
         at = records_end + 1
     return entries if at + _ENDING_BYTES == end and not data[at] and not data[at + 1] else []
-
-
-def answer_spread(
-    requests: list[Spreading], told: dict[int, Places], before: bytes, behind: bytes, ending: bytes
-) -> bytes:
-    """The answers to these requests.
-
-    `before` stands before the count of the partitions, `behind` behind what each is told, `ending` at the end.
-    """
-    if kernel.compiled is None:
-        return answer_spread_plain(requests, told, before, behind, ending)
-    answers: bytes = kernel.compiled.answer_spread(requests, told, before, behind, ending, NO_TIMESTAMP)
-    return answers
-
-
-def answer_spread_plain(
-    requests: list[Spreading], told: dict[int, Places], before: bytes, behind: bytes, ending: bytes
-) -> bytes:
-    """What `answer_spread` does without the kernel."""
-    answers: list[bytes] = []
-    for number, order in requests:
-        body = number + before + varint(len(order) + 1)
-        for index, ordinal in order:
-            offsets, start_offset = told[index]
-            body += pack_told(index, 0, offsets[ordinal], NO_TIMESTAMP, start_offset) + behind
-        body += ending
-        answers += (pack_size(len(body)), body)
-    return b"".join(answers)

@@ -9,7 +9,7 @@ it having happened.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 from ottla.broker.batches import append_batch, refused
@@ -37,7 +37,7 @@ from ottla.server.alike import (
 from ottla.server.answered import MARK, AnsweredTopic
 from ottla.server.durable import DurableAnswers, Refused
 from ottla.server.gathering import COUNT_MAX
-from ottla.server.several import Places, Spreading, Together, answer_spread, cut_spread, pack_told
+from ottla.server.several import Spreading, SpreadRequests, cut_spread, pack_told
 
 TOPICS_MAX = 128
 """How many different topics one connection is remembered by."""
@@ -46,6 +46,8 @@ _EMPTY_END = b"\1\0\0"
 """How a request ends that has a topic without partitions: no partitions, and no tagged fields of either."""
 Outcomes = dict[int, list[PartitionProduceResponse]]
 """What each partition says of the batches that came for it."""
+Places = tuple[list[int], int]
+"""The offsets of the batches that came for a partition, and where its log starts."""
 _ALL = 1 << 30
 """More requests than can come at once."""
 
@@ -83,44 +85,42 @@ class _Topic:
         self._before = before[:-1]
         self._end = last[len(self._behind) :]
 
-    def takes(self, together: Together) -> bool:
+    def takes(self, cut: SpreadRequests) -> bool:
         """Whether all of it is for partitions that were served before, and could be now."""
         partitions = self.partitions
-        for index in together:
+        for index in cut.runs:
             partition = partitions.get(index)
             if partition is None or partition.offline is not None:
                 return False
         return True
 
-    def append(self, requests: list[Spreading], together: Together) -> bytes | DurableAnswers:
+    def append(self, cut: SpreadRequests) -> bytes | DurableAnswers:
         """Append everything, and answer."""
-        told: dict[int, Places] = {}
         waiting: dict[int, Partition] = {}
-        for index, batches in together.items():
+        for index, run in cut.runs.items():
             partition = self.partitions[index]
             try:
-                offsets = partition.append_run(batches)
+                is_taken = partition.append_run(run)
             except Refusal:
                 # Nothing has happened: it is found again below, with what is to be said of it.
-                offsets = None
-            if offsets is None:
-                return self._append_rest(requests, together, told)
-            told[index] = offsets, partition.log.log_start_offset
+                is_taken = False
+            if not is_taken:
+                return self._append_rest(cut, first=index)
             if waits_for_disk(partition, self.acks):
                 waiting[index] = partition
-        answers = answer_spread(requests, told, self._before, self._behind, self._end)
+        answers = cut.answer(self._before, self._behind, self._end)
         if not waiting:
             return answers
-        return self._hold(answers, waiting, lambda refusals: self._tell(requests, _said(told), refusals))
+        requests, places = cut.requests, _places(cut, cut.runs)
+        return self._hold(answers, waiting, lambda refusals: self._tell(requests, _said(places), refusals))
 
-    def _append_rest(
-        self, requests: list[Spreading], together: Together, told: dict[int, Places]
-    ) -> bytes | DurableAnswers:
-        """As `append`, for what has no place yet, one batch after the other; what has one is told so."""
-        said = _said(told)
-        for index, batches in together.items():
-            if index not in said:
-                said[index] = [self._append_one(index, records) for records in batches]
+    def _append_rest(self, cut: SpreadRequests, *, first: int) -> bytes | DurableAnswers:
+        """As `append`, from the partition `first` on, one batch after the other; those before it have taken theirs."""
+        requests, indexes = cut.requests, list(cut.runs)
+        taken, left = indexes[: indexes.index(first)], indexes[indexes.index(first) :]
+        said = _said(_places(cut, taken))
+        for index in left:
+            said[index] = [self._append_one(index, records) for records in cut.runs[index].batches]
         answers = self._tell(requests, said, {})
         waiting = {
             index: partition
@@ -154,11 +154,16 @@ class _Topic:
             return refused(index, error)
 
 
-def _said(told: dict[int, Places]) -> Outcomes:
+def _places(cut: SpreadRequests, indexes: Iterable[int]) -> dict[int, Places]:
+    """Where the batches for these partitions stand, without what was received, which the runs hold."""
+    return {index: ((run := cut.runs[index]).offsets, run.log_start_offset) for index in indexes}
+
+
+def _said(places: dict[int, Places]) -> Outcomes:
     """What partitions that have taken everything say of each batch."""
     return {
         index: [PartitionProduceResponse(index, 0, offset, NO_TIMESTAMP, start) for offset in offsets]
-        for index, (offsets, start) in told.items()
+        for index, (offsets, start) in places.items()
     }
 
 
@@ -190,26 +195,24 @@ class Spread:
         if topic is None:
             return b""
         for count_max in (_ALL, 1):
-            requests, together, position = cut_spread(
-                data, start, topic.start, head, size_max=frame_bytes_max, count_max=count_max
-            )
-            if topic.takes(together):
+            cut = cut_spread(data, start, topic.start, head, size_max=frame_bytes_max, count_max=count_max)
+            if topic.takes(cut):
                 break
             # Then perhaps the first of them.
         else:
             return b""
-        if not requests:
+        count, position = len(cut), cut.position
+        if not count:
             return b""
-        self.position, self.taken = position, len(requests)
-        answers = topic.append(requests, together)
+        self.position, self.taken = position, count
+        answers = topic.append(cut)
         if type(answers) is not bytes:
             # A client whose answers wait for the disk is not made to wait for more of its own.
             return answers
-        batches = sum(map(len, together.values()))
-        if COUNT_MAX * batches >= len(requests) * len(topic.partitions):
+        if COUNT_MAX * cut.batches >= count * len(topic.partitions):
             # Otherwise those that came together would hardly ever meet in a partition.
-            self.request_bytes = (position - start) // len(requests)
-            self.under_way = len(requests) + (position < len(data))
+            self.request_bytes = (position - start) // count
+            self.under_way = count + (position < len(data))
         return answers
 
     def learn(self, body: Buffer, request: ProduceRequest, partitions: Sequence[Partition]) -> None:

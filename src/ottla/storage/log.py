@@ -26,7 +26,7 @@ from ottla.records.batch import (
     walk,
 )
 from ottla.records.control import Marker, parse_marker
-from ottla.records.plain import Limits, Run, plan_run
+from ottla.records.plain import Run
 from ottla.storage import producer_snapshot, retention
 from ottla.storage.aborted_index import AbortedTransaction
 from ottla.storage.checkpoint import encode_epochs, write_atomically
@@ -161,21 +161,26 @@ class Log(ReadableLog):
             count += 1
         return count
 
-    def append_run(self, batches: list[Buffer], limits: Limits, *, leader_epoch: int) -> Run | None:
-        """Append plain batches with one write, as they were planned.
-
-        None, and nothing has changed, where they have to be looked at one by one. As `append` otherwise.
-        """
+    def append_run(self, run: Run, *, leader_epoch: int, oldest_ms: int, newest_ms: int, batch_bytes_max: int) -> bool:
+        """Append plain batches with one write, as `append` would; false where they have to be looked at one by one."""
         if self._closed:
             self._require_open()
-        active, first = self._segments.active, self.end_offset
-        if leader_epoch != self._epoch or active.end_offset != first or (tail := active.tail()) is None:
-            return None
-        run = plan_run(batches, limits, tail, first_offset=first, leader_epoch=leader_epoch)
-        if run is None or not active.has_room(run, bytes_max=self._config.segment_bytes):
-            return None
-        if (headers := headers_of(batches, run, self.producers) if run.has_producer else ()) is None:
-            return None
+        active = self._segments.active
+        if (
+            leader_epoch != self._epoch
+            or active.end_offset != self.end_offset
+            or not active.place(
+                run,
+                leader_epoch=leader_epoch,
+                oldest_ms=oldest_ms,
+                newest_ms=newest_ms,
+                batch_bytes_max=batch_bytes_max,
+                bytes_max=self._config.segment_bytes,
+            )
+        ):
+            return False
+        if (headers := headers_of(run, self.producers) if run.has_producer else ()) is None:
+            return False
         try:
             active.append_run(run)
         except StorageFault as error:
@@ -184,7 +189,8 @@ class Log(ReadableLog):
         self.end_offset = run.end_offset
         for header, offset in headers:
             self.producers.replay_batch(header, base_offset=offset)
-        return run
+        run.log_start_offset = self.log_start_offset
+        return True
 
     def _write(self, parts: tuple[Buffer, ...], header: BatchHeader, first: int, last: int) -> None:
         size = header.length + LOG_OVERHEAD

@@ -32,11 +32,11 @@ class OffsetIndex:
         self._positions.append(position)
         self.count += 1
 
-    def extend(self, relative_offsets: list[int], positions: list[int]) -> None:
-        """Note several."""
-        self._offsets.fromlist(relative_offsets)
-        self._positions.fromlist(positions)
-        self.count += len(positions)
+    def extend(self, relative_offsets: bytes, positions: bytes) -> None:
+        """Note several, each number in four bytes as the machine has them."""
+        self._offsets.frombytes(relative_offsets)
+        self._positions.frombytes(positions)
+        self.count = len(self._positions)
 
     def floor(self, relative_offset: int) -> int:
         """A position at or before the batch that holds the offset; 0 when no entry is that early."""

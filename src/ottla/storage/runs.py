@@ -5,11 +5,9 @@ Decides only; a batch that needs more than a place behind the one before it is l
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from msgspec import Struct as Value
 
-from ottla.records.batch import BatchHeader, Buffer, peek
+from ottla.records.batch import BatchHeader, peek
 from ottla.records.plain import Run
 from ottla.storage.producer_state import SEQUENCE_MAX, ProducerStates
 
@@ -23,12 +21,12 @@ class Appended(Value, frozen=True, gc=False):
     """The batch was there already: a retry, answered with the original's offsets."""
 
 
-def headers_of(batches: Sequence[Buffer], run: Run, producers: ProducerStates) -> list[tuple[BatchHeader, int]] | None:
+def headers_of(run: Run, producers: ProducerStates) -> list[tuple[BatchHeader, int]] | None:
     """Those of a producer's batches, with their offsets.
 
     None if they are not new ones of one producer, which it may send now. Raises the first one's Refusal.
     """
-    headers = [peek(batch) for batch in batches]
+    headers = [peek(batch) for batch in run.batches]
     before = headers[0]
     if not before.has_producer or producers.check_batch(before) is not None:
         return None

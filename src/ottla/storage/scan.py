@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from ottla.errors import TruncatedBatch
 from ottla.records.batch import HEADER_SIZE, LOG_OVERHEAD, NO_TIMESTAMP, BatchHeader, check, peek
-from ottla.records.plain import Run, Tail
+from ottla.records.plain import Run
 from ottla.storage.aborted_index import AbortedTransaction
 from ottla.storage.disk import File
 from ottla.storage.offset_index import OffsetIndex
@@ -95,24 +95,12 @@ class SegmentIndexes:
         if self.max_timestamp_ms > self.times.newest_ms:
             self._note_time()
 
-    def tail(self, position: int) -> Tail:
-        """What batches from `position` on are planned behind."""
-        return Tail(
-            self.base_offset,
-            position,
-            self.indexed_at,
-            self.interval_bytes,
-            self.max_timestamp_ms,
-            self.max_timestamp_offset,
-            self.times.newest_ms,
-        )
-
     def enter_run(self, run: Run) -> None:
-        """Index the batches of a run that was planned behind `tail`."""
+        """Index the batches of a run that was placed behind these."""
         self.max_timestamp_ms, self.max_timestamp_offset = run.max_timestamp_ms, run.max_timestamp_offset
-        if run.entry_positions:
+        if run.indexed_at != self.indexed_at:
             self.indexed_at = run.indexed_at
-            self.offsets.extend(run.entry_offsets, run.entry_positions)
+            self.offsets.extend(*run.entries())
             for timestamp_ms, relative_offset in run.times:
                 self.times.add(timestamp_ms=timestamp_ms, relative_offset=relative_offset)
 

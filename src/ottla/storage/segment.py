@@ -15,7 +15,7 @@ from struct import Struct
 
 from ottla.errors import BatchError, InvalidTopicLayout, StorageError, StorageFault
 from ottla.records.batch import HEADER_SIZE, LOG_OVERHEAD, NO_TIMESTAMP, OFFSET_DELTA_MAX, BatchHeader, Buffer, peek
-from ottla.records.plain import Run, Tail
+from ottla.records.plain import Run
 from ottla.storage import aborted_index, offset_index, seal, time_index
 from ottla.storage.aborted_index import AbortedTransaction
 from ottla.storage.checkpoint import read_small, write_atomically
@@ -210,35 +210,47 @@ class Segment:
         self.end_offset = last + 1
 
     def append_run(self, run: Run) -> None:
-        """Write batches that were planned behind `tail`."""
+        """Write batches that were given their places."""
         file, indexes = self._file or self.file, self._indexes
         assert indexes is not None, "only a segment that was opened for writing grows"
-        file.append(run.parts)
+        file.append(run.parts())
         indexes.enter_run(run)
-        self.max_timestamp_ms, self.max_timestamp_offset = run.max_timestamp_ms, run.max_timestamp_offset
+        self.max_timestamp_ms, self.max_timestamp_offset = indexes.max_timestamp_ms, indexes.max_timestamp_offset
         if indexes.offsets.count >= self.index_entries_max:
             self.roll_after_ms = LOOK_FIRST
         if self.first_timestamp_ms is None:
             self.first_timestamp_ms = run.first_ms
-        self._tail = (run.offsets[-1], run.last_at)
+        self._tail = (run.last_offset, run.last_at)
         self.size += run.size
         self.end_offset = run.end_offset
 
-    def tail(self) -> Tail | None:
-        """What a run is planned behind; None where every batch needs a closer look."""
+    def place(
+        self, run: Run, *, leader_epoch: int, oldest_ms: int, newest_ms: int, batch_bytes_max: int, bytes_max: int
+    ) -> bool:
+        """Give the batches of a run their places at the end; false where every one of them needs a closer look."""
         indexes = self._indexes
-        return None if indexes is None or self.roll_after_ms == LOOK_FIRST else indexes.tail(self.size)
-
-    def has_room(self, run: Run, *, bytes_max: int) -> bool:
-        """Whether a run can be written without a closer look at it."""
-        indexes = self._indexes
+        if indexes is None or self.roll_after_ms == LOOK_FIRST:
+            return False
         return (
-            self.size + run.size <= bytes_max
+            run.place(
+                first_offset=self.end_offset,
+                leader_epoch=leader_epoch,
+                oldest_ms=oldest_ms,
+                newest_ms=newest_ms,
+                batch_bytes_max=batch_bytes_max,
+                base_offset=self.base_offset,
+                position=self.size,
+                indexed_at=indexes.indexed_at,
+                interval_bytes=indexes.interval_bytes,
+                max_timestamp_ms=indexes.max_timestamp_ms,
+                max_timestamp_offset=indexes.max_timestamp_offset,
+                timed_ms=indexes.times.newest_ms,
+            )
+            and self.size + run.size <= bytes_max
             and run.newest_ms <= self.roll_after_ms
             and run.end_offset - self.base_offset <= OFFSET_DELTA_MAX
             # The index could be full before the last of them, which then belongs into another segment.
-            and indexes is not None
-            and indexes.offsets.count + len(run.offsets) <= self.index_entries_max
+            and indexes.offsets.count + len(run) <= self.index_entries_max
         )
 
     def note_aborted(self, transaction: AbortedTransaction) -> None:

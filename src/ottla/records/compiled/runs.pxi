@@ -14,6 +14,8 @@ cdef enum:
     PRODUCER_ID_AT = 43
     RECORD_COUNT_AT = 57
     PLAIN_ATTRIBUTES = 0x03
+    JOINED_BYTES_MAX = 4 << 10
+    DECOMPRESSED_BYTES_MAX = 256 << 20
 
 
 cdef inline uint32_t load_big32(const uint8_t* p) noexcept nogil:
@@ -51,7 +53,7 @@ cdef struct Facts:
 
 
 cdef bint take_facts(
-    const uint8_t* p, int64_t size, int64_t batch_bytes_max, int64_t decompressed_bytes_max, Facts* facts
+    const uint8_t* p, int64_t size, int64_t batch_bytes_max, Facts* facts
 ) noexcept nogil:
     """What a batch says of itself; false unless it is a plain one."""
     cdef uint32_t attributes
@@ -67,7 +69,7 @@ cdef bint take_facts(
     facts.records = <int32_t>load_big32(p + RECORD_COUNT_AT)
     if attributes & ~<uint32_t>PLAIN_ATTRIBUTES or last_delta < 0 or facts.records != <int64_t>last_delta + 1:
         return False
-    room = decompressed_bytes_max if attributes else size - BATCH_HEADER_BYTES
+    room = DECOMPRESSED_BYTES_MAX if attributes else size - BATCH_HEADER_BYTES
     if facts.records * RECORD_BYTES_MIN > room:
         return False
     facts.newest_ms = <int64_t>load_big64(p + MAX_TIMESTAMP_AT)
@@ -76,114 +78,210 @@ cdef bint take_facts(
     return True
 
 
-cdef bytes join_run(list batches, list offsets, int64_t size, int32_t leader_epoch):
-    """One piece of memory with all of them."""
-    cdef bytes joined = PyBytes_FromStringAndSize(NULL, size)
-    cdef uint8_t* p = <uint8_t*>PyBytes_AS_STRING(joined)
-    cdef Py_buffer buffer
-    cdef int64_t length, left = size
-    cdef object batch, offset
-    for batch, offset in zip(batches, offsets):
-        PyObject_GetBuffer(batch, &buffer, PyBUF_SIMPLE)
+cdef struct Span:
+    Py_ssize_t at
+    Py_ssize_t size
+    int64_t offset
+    # Of the offset index: the batch's last offset from the segment's first one on, if it has an entry, and its place.
+    bint is_indexed
+    uint32_t relative_offset
+    uint32_t position
+
+
+cdef enum:
+    SPANS_FEW = 8
+
+
+@cython.final
+@cython.no_gc
+@cython.freelist(16)
+cdef class Run:
+    """See `ottla.records.plain.PlainRun`."""
+
+    cdef object _data
+    cdef Span* _spans
+    cdef Span[SPANS_FEW] _few
+    cdef Py_ssize_t _count, _room, _entries
+    cdef int32_t _leader_epoch
+    cdef readonly int64_t size, end_offset, newest_ms, first_ms, last_at
+    cdef readonly int64_t max_timestamp_ms, max_timestamp_offset, indexed_at
+    cdef readonly bint has_producer
+    cdef list _times
+    cdef public int64_t log_start_offset
+
+    def __cinit__(self, object data):
+        self._data = data
+        self._spans = self._few
+        self._room = SPANS_FEW
+
+    def __dealloc__(self):
+        if self._spans != self._few:
+            PyMem_Free(self._spans)
+
+    def __len__(self):
+        return self._count
+
+    cdef int take(self, Py_ssize_t at, Py_ssize_t size) except -1:
+        cdef Span* more
+        if self._count == self._room:
+            more = <Span*>PyMem_Malloc(2 * self._room * sizeof(Span))
+            if more is NULL:
+                raise MemoryError
+            memcpy(more, self._spans, self._count * sizeof(Span))
+            if self._spans != self._few:
+                PyMem_Free(self._spans)
+            self._spans = more
+            self._room *= 2
+        self._spans[self._count].at = at
+        self._spans[self._count].size = size
+        self._count += 1
+        return 0
+
+    def add(self, Py_ssize_t at, Py_ssize_t size):
+        if at < 0 or size < 0:
+            raise ValueError("nothing stands before the beginning")
+        self.take(at, size)
+
+    @property
+    def batches(self):
+        cdef Py_ssize_t i
+        return [self._data[self._spans[i].at : self._spans[i].at + self._spans[i].size] for i in range(self._count)]
+
+    @property
+    def offsets(self):
+        cdef Py_ssize_t i
+        return [self._spans[i].offset for i in range(self._count)]
+
+    @property
+    def times(self):
+        return () if self._times is None else self._times
+
+    @property
+    def last_offset(self):
+        return self._spans[self._count - 1].offset
+
+    cdef int hold(self, Py_buffer* buffer) except -1:
+        """The bytes, which all spans lie in."""
+        cdef Py_ssize_t i
+        PyObject_GetBuffer(self._data, buffer, PyBUF_SIMPLE)
+        for i in range(self._count):
+            if self._spans[i].at > buffer.len or self._spans[i].size > buffer.len - self._spans[i].at:
+                PyBuffer_Release(buffer)
+                raise ValueError("a batch ends behind what came")
+        return 0
+
+    def place(
+        self,
+        *,
+        int64_t first_offset,
+        int32_t leader_epoch,
+        int64_t oldest_ms,
+        int64_t newest_ms,
+        int64_t batch_bytes_max,
+        int64_t base_offset,
+        int64_t position,
+        int64_t indexed_at,
+        int64_t interval_bytes,
+        int64_t max_timestamp_ms,
+        int64_t max_timestamp_offset,
+        int64_t timed_ms,
+    ):
+        cdef Facts facts
+        cdef Py_buffer buffer
+        cdef Py_ssize_t i
+        cdef const uint8_t* p
+        cdef int64_t at = position, offset = first_offset, last_offset
+        cdef Span* span
+        cdef object covered
+        self.newest_ms, self.has_producer = -1, False
+        self._entries = 0
+        self._times = None
+        self.hold(&buffer)
         try:
-            length = buffer.len
-            if length < BATCH_PREFIX_BYTES or length > left:
-                raise ValueError("a batch changed its size")
-            memcpy(p, buffer.buf, length)
+            for i in range(self._count):
+                span = self._spans + i
+                p = <const uint8_t*>buffer.buf + span.at
+                if not take_facts(p, span.size, batch_bytes_max, &facts):
+                    return False
+                if facts.newest_ms < oldest_ms or facts.newest_ms > newest_ms:
+                    return False
+                covered = PyMemoryView_FromMemory(<char*>p + ATTRIBUTES_AT, span.size - ATTRIBUTES_AT, PyBUF_READ)
+                if <uint32_t>crc32c(covered) != facts.crc:
+                    return False
+                if i == 0:
+                    self.first_ms = facts.newest_ms
+                span.offset = offset
+                self.last_at = at
+                last_offset = offset + facts.records - 1
+                self.has_producer |= facts.has_producer
+                if facts.newest_ms > self.newest_ms:
+                    self.newest_ms = facts.newest_ms
+                if facts.newest_ms > max_timestamp_ms:
+                    max_timestamp_ms, max_timestamp_offset = facts.newest_ms, last_offset
+                span.is_indexed = at - indexed_at > interval_bytes
+                if span.is_indexed:
+                    indexed_at = at
+                    span.relative_offset = <uint32_t>(last_offset - base_offset)
+                    span.position = <uint32_t>at
+                    self._entries += 1
+                    if max_timestamp_ms > timed_ms:
+                        timed_ms = max_timestamp_ms
+                        if self._times is None:
+                            self._times = []
+                        self._times.append((timed_ms, max_timestamp_offset - base_offset))
+                offset += facts.records
+                at += span.size
         finally:
             PyBuffer_Release(&buffer)
-        put_prefix(p, offset, length, leader_epoch)
-        p += length
-        left -= length
-    if left:
-        raise ValueError("a batch changed its size")
-    return joined
+        self._leader_epoch = leader_epoch
+        self.size, self.end_offset, self.indexed_at = at - position, offset, indexed_at
+        self.max_timestamp_ms, self.max_timestamp_offset = max_timestamp_ms, max_timestamp_offset
+        return True
 
+    def entries(self):
+        """(relative offsets, positions)."""
+        cdef bytes offsets = PyBytes_FromStringAndSize(NULL, self._entries * sizeof(uint32_t))
+        cdef bytes positions = PyBytes_FromStringAndSize(NULL, self._entries * sizeof(uint32_t))
+        cdef uint32_t* o = <uint32_t*>PyBytes_AS_STRING(offsets)
+        cdef uint32_t* p = <uint32_t*>PyBytes_AS_STRING(positions)
+        cdef Py_ssize_t i, at = 0
+        for i in range(self._count):
+            if self._spans[i].is_indexed:
+                o[at] = self._spans[i].relative_offset
+                p[at] = self._spans[i].position
+                at += 1
+        return offsets, positions
 
-cdef list part_run(list batches, list offsets, int32_t leader_epoch):
-    """Each where it is. What stands before the checksum is ours to write, where the memory allows it."""
-    cdef uint8_t[BATCH_PREFIX_BYTES] prefix
-    cdef Py_buffer buffer
-    cdef list parts = []
-    cdef object batch, offset
-    for batch, offset in zip(batches, offsets):
-        PyObject_GetBuffer(batch, &buffer, PyBUF_SIMPLE)
+    cdef bytes join(self, const uint8_t* source):
+        """One piece of memory with all of them."""
+        cdef bytes joined = PyBytes_FromStringAndSize(NULL, self.size)
+        cdef uint8_t* p = <uint8_t*>PyBytes_AS_STRING(joined)
+        cdef Py_ssize_t i
+        for i in range(self._count):
+            memcpy(p, source + self._spans[i].at, self._spans[i].size)
+            put_prefix(p, self._spans[i].offset, self._spans[i].size, self._leader_epoch)
+            p += self._spans[i].size
+        return joined
+
+    def parts(self):
+        cdef uint8_t[BATCH_PREFIX_BYTES] prefix
+        cdef Py_buffer buffer
+        cdef list parts = []
+        cdef Py_ssize_t i
+        cdef Span* span
+        self.hold(&buffer)
         try:
-            if buffer.len < BATCH_PREFIX_BYTES:
-                raise ValueError("a batch changed its size")
-            if buffer.readonly:
-                put_prefix(prefix, offset, buffer.len, leader_epoch)
-                parts.append(PyBytes_FromStringAndSize(<char*>prefix, BATCH_PREFIX_BYTES))
-                parts.append(batch[BATCH_PREFIX_BYTES:])
-            else:
-                put_prefix(<uint8_t*>buffer.buf, offset, buffer.len, leader_epoch)
-                parts.append(batch)
+            if self.size <= JOINED_BYTES_MAX * self._count:
+                return [self.join(<const uint8_t*>buffer.buf)]
+            for i in range(self._count):
+                span = self._spans + i
+                if buffer.readonly:
+                    put_prefix(prefix, span.offset, span.size, self._leader_epoch)
+                    parts.append(PyBytes_FromStringAndSize(<char*>prefix, BATCH_PREFIX_BYTES))
+                    parts.append(self._data[span.at + BATCH_PREFIX_BYTES : span.at + span.size])
+                else:
+                    put_prefix(<uint8_t*>buffer.buf + span.at, span.offset, span.size, self._leader_epoch)
+                    parts.append(self._data[span.at : span.at + span.size])
         finally:
             PyBuffer_Release(&buffer)
-    return parts
-
-
-def plan_run(
-    list batches not None,
-    object checksum,
-    int64_t first_offset,
-    int32_t leader_epoch,
-    int64_t oldest_ms,
-    int64_t newest_ms,
-    int64_t batch_bytes_max,
-    int64_t decompressed_bytes_max,
-    int64_t joined_bytes_max,
-    int64_t base_offset,
-    int64_t position,
-    int64_t indexed_at,
-    int64_t interval_bytes,
-    int64_t max_timestamp_ms,
-    int64_t max_timestamp_offset,
-    int64_t timed_ms,
-):
-    """See `ottla.records.plain.plan_run_plain`."""
-    cdef Facts facts
-    cdef Py_buffer buffer
-    cdef list offsets = [], entry_offsets = [], entry_positions = [], times = []
-    cdef int64_t size = 0, offset = first_offset, latest_ms = -1, first_ms = -1, last_at = 0, last_offset
-    cdef bint has_producer = False
-    cdef object batch, covered
-    for batch in batches:
-        PyObject_GetBuffer(batch, &buffer, PyBUF_SIMPLE)
-        try:
-            if not take_facts(<const uint8_t*>buffer.buf, buffer.len, batch_bytes_max, decompressed_bytes_max, &facts):
-                return None
-            if facts.newest_ms < oldest_ms or facts.newest_ms > newest_ms:
-                return None
-            covered = PyMemoryView_FromMemory(<char*>buffer.buf + ATTRIBUTES_AT, buffer.len - ATTRIBUTES_AT, PyBUF_READ)
-            if <uint32_t>checksum(covered) != facts.crc:
-                return None
-        finally:
-            PyBuffer_Release(&buffer)
-        if not offsets:
-            first_ms = facts.newest_ms
-        offsets.append(offset)
-        last_at = position + size
-        last_offset = offset + facts.records - 1
-        has_producer |= facts.has_producer
-        if facts.newest_ms > latest_ms:
-            latest_ms = facts.newest_ms
-        if facts.newest_ms > max_timestamp_ms:
-            max_timestamp_ms, max_timestamp_offset = facts.newest_ms, last_offset
-        if last_at - indexed_at > interval_bytes:
-            indexed_at = last_at
-            entry_offsets.append(last_offset - base_offset)
-            entry_positions.append(last_at)
-            if max_timestamp_ms > timed_ms:
-                timed_ms = max_timestamp_ms
-                times.append((timed_ms, max_timestamp_offset - base_offset))
-        offset += facts.records
-        size += facts.size
-    if size <= joined_bytes_max * len(batches):
-        parts = [join_run(batches, offsets, size, leader_epoch)]
-    else:
-        parts = part_run(batches, offsets, leader_epoch)
-    return (
-        parts, offsets, offset, size, latest_ms, has_producer,
-        first_ms, last_at, max_timestamp_ms, max_timestamp_offset, indexed_at, entry_offsets, entry_positions, times,
-    )
+        return parts
