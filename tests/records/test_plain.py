@@ -21,13 +21,12 @@ BASE, POSITION, INDEXED_AT = FIRST - 100, 5_000, 4_000
 MAX_TIMESTAMP_MS, MAX_TIMESTAMP_OFFSET, TIMED_MS = NOW_MS - 500, FIRST - 3, NOW_MS - 600
 FACTS = (
     "offsets",
-    "last_offset",
     "end_offset",
     "size",
     "newest_ms",
     "has_producer",
     "first_ms",
-    "last_at",
+    "tail",
     "max_timestamp_ms",
     "max_timestamp_offset",
     "indexed_at",
@@ -94,7 +93,7 @@ def test_each_batch_gets_its_place_and_is_otherwise_as_it_came(
     run = _place(implementation, *batches, kind=kind)
     assert run is not None
     assert (run.offsets, run.end_offset) == ([FIRST, FIRST + 1, FIRST + 4], FIRST + 5)
-    assert (run.first_ms, run.last_at) == (NOW_MS, POSITION + len(batches[0]) + len(batches[1]))
+    assert (run.first_ms, run.tail) == (NOW_MS, (FIRST + 4, POSITION + len(batches[0]) + len(batches[1])))
     assert (run.max_timestamp_ms, run.max_timestamp_offset) == (NOW_MS + 9, FIRST + 3)
     assert (run.size, run.newest_ms, run.has_producer) == (sum(map(len, batches)), NOW_MS + 9, False)
     expected = [
@@ -255,6 +254,14 @@ def test_both_ways_plan_alike_whatever_the_bytes(kernel_implementation: Implemen
             outcomes[found is not None] += 1
     # Both occur often, so both were compared.
     assert min(outcomes.values()) > SEEDS
+
+
+def test_a_run_without_batches_has_no_last_one(implementation: Implementation) -> None:
+    run = _place(implementation)
+    assert run is not None
+    assert (run.offsets, run.size, run.batches) == ([], 0, [])
+    with pytest.raises(IndexError):
+        _ = run.tail
 
 
 def test_a_run_of_many_batches_keeps_all_of_them(implementation: Implementation) -> None:

@@ -59,7 +59,7 @@ def _cut(
 ) -> tuple[list[Spreading], dict[int, list[bytes]], int]:
     cut = way.cut_spread(data, start, OPENING, HEAD, size_max=size_max, count_max=count_max)
     together = {index: [bytes(each) for each in run.batches] for index, run in cut.runs.items()}
-    assert (len(cut), cut.batches) == (len(cut.requests), sum(map(len, together.values())))
+    assert (len(cut), cut.batch_count) == (len(cut.requests), sum(map(len, together.values())))
     return cut.requests, together, cut.position
 
 
@@ -182,3 +182,13 @@ def test_the_kernel_does_not_leave_its_memory(compiled_kernel: ModuleType) -> No
     with pytest.raises(ValueError, match="four bytes"):
         compiled_kernel.cut_spread(data, 0, b"\0", HEAD, SIZE_MAX, ALL)
     assert _cut(COMPILED, data, 2 * len(data)) == ([], {}, 2 * len(data))
+
+
+def test_the_kernel_keeps_the_runs_that_it_answers_for(compiled_kernel: ModuleType) -> None:
+    data = _framed(1, _entries((0, batch(b"1")), (1, batch(b"2"))))
+    cut = compiled_kernel.cut_spread(data, 0, OPENING, HEAD, SIZE_MAX, ALL)
+    for index in (0, 1):
+        place(cut.runs[index], first_offset=5)
+    answered = cut.answer(b"before", b"behind", b"end")
+    cut.runs.clear()
+    assert cut.answer(b"before", b"behind", b"end") == answered

@@ -41,13 +41,13 @@ class PlainRun:
     __slots__ = (
         "_data",
         "_entries",
+        "_last_at",
         "_leader_epoch",
         "_spans",
         "end_offset",
         "first_ms",
         "has_producer",
         "indexed_at",
-        "last_at",
         "log_start_offset",
         "max_timestamp_ms",
         "max_timestamp_offset",
@@ -102,8 +102,8 @@ class PlainRun:
         self.times: Sequence[tuple[int, int]] = ()
         """New entries of the time index: a timestamp, and a relative offset."""
         self.newest_ms, self.has_producer = NO_TIMESTAMP, False
-        self.first_ms, self.last_at = NO_TIMESTAMP, 0
-        """The greatest timestamp of the first batch, and where the last one begins."""
+        self.first_ms = NO_TIMESTAMP
+        """The greatest timestamp of the first batch."""
         offset, start = first_offset, position
         for batch in self.batches:
             size = len(batch)
@@ -121,7 +121,7 @@ class PlainRun:
             if not self.offsets:
                 self.first_ms = latest_ms
             self.offsets.append(offset)
-            self.last_at, last_offset = position, offset + count - 1
+            self._last_at, last_offset = position, offset + count - 1
             self.has_producer |= header.has_producer
             self.newest_ms = max(self.newest_ms, latest_ms)
             if latest_ms > max_timestamp_ms:
@@ -139,9 +139,9 @@ class PlainRun:
         return True
 
     @property
-    def last_offset(self) -> int:
-        """The first one of the last batch."""
-        return self.offsets[-1]
+    def tail(self) -> tuple[int, int]:
+        """The last batch's first offset, and where it begins."""
+        return self.offsets[-1], self._last_at
 
     def entries(self) -> tuple[bytes, bytes]:
         """New entries of the offset index: relative offsets, and the positions to them, four bytes each."""

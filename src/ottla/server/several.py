@@ -32,13 +32,12 @@ Spreading = tuple[bytes, Order]
 class PlainSpreadRequests:
     """Requests that were cut out of what had come, and what they bring for each partition."""
 
-    __slots__ = ("batches", "position", "requests", "runs")
+    __slots__ = ("batch_count", "position", "requests", "runs")
 
     def __init__(self) -> None:
         self.requests: list[Spreading] = []
         self.runs: dict[int, Run] = {}
-        self.batches = 0
-        """How many there are in all."""
+        self.batch_count = 0
         self.position = 0
         """Behind the last of the requests."""
 
@@ -106,7 +105,7 @@ def cut_spread_plain(
             order.append((index, len(run)))
             run.add(records_at, size=length)
         cut.requests.append((first[ID_AT:ID_END], order))
-        cut.batches += len(order)
+        cut.batch_count += len(order)
         start = end
     cut.position = start
     return cut

@@ -209,7 +209,7 @@ class Spread:
         if type(answers) is not bytes:
             # A client whose answers wait for the disk is not made to wait for more of its own.
             return answers
-        if COUNT_MAX * cut.batches >= count * len(topic.partitions):
+        if COUNT_MAX * cut.batch_count >= count * len(topic.partitions):
             # Otherwise those that came together would hardly ever meet in a partition.
             self.request_bytes = (position - start) // count
             self.under_way = count + (position < len(data))

@@ -220,7 +220,7 @@ class Segment:
             self.roll_after_ms = LOOK_FIRST
         if self.first_timestamp_ms is None:
             self.first_timestamp_ms = run.first_ms
-        self._tail = (run.last_offset, run.last_at)
+        self._tail = run.tail
         self.size += run.size
         self.end_offset = run.end_offset
 

@@ -106,7 +106,7 @@ cdef struct Entry:
     int32_t index
     Py_ssize_t at
     Py_ssize_t size
-    # Borrowed: the requests hold all runs.
+    # Borrowed: `SpreadRequests._held` has all of them.
     void* run
     Py_ssize_t ordinal
 
@@ -128,6 +128,7 @@ cdef class SpreadRequests:
     """See `ottla.server.several.PlainSpreadRequests`."""
 
     cdef readonly dict runs
+    cdef list _held
     cdef readonly Py_ssize_t position
     cdef Entry* _entries
     cdef Entry[ENTRIES_FEW] _entries_few
@@ -138,6 +139,7 @@ cdef class SpreadRequests:
 
     def __cinit__(self):
         self.runs = {}
+        self._held = []
         self._entries, self._entries_room = self._entries_few, ENTRIES_FEW
         self._asked, self._room = self._asked_few, ASKED_FEW
 
@@ -151,24 +153,12 @@ cdef class SpreadRequests:
         return self._count
 
     cdef int grow(self) except -1:
-        cdef void* more
+        """Have room for another entry, and another request."""
         if self._entries_count == self._entries_room:
-            more = PyMem_Malloc(2 * self._entries_room * sizeof(Entry))
-            if more is NULL:
-                raise MemoryError
-            memcpy(more, self._entries, self._entries_count * sizeof(Entry))
-            if self._entries != self._entries_few:
-                PyMem_Free(self._entries)
-            self._entries = <Entry*>more
+            self._entries = <Entry*>grown(self._entries, self._entries_few, self._entries_room * sizeof(Entry))
             self._entries_room *= 2
         if self._count == self._room:
-            more = PyMem_Malloc(2 * self._room * sizeof(Asked))
-            if more is NULL:
-                raise MemoryError
-            memcpy(more, self._asked, self._count * sizeof(Asked))
-            if self._asked != self._asked_few:
-                PyMem_Free(self._asked)
-            self._asked = <Asked*>more
+            self._asked = <Asked*>grown(self._asked, self._asked_few, self._room * sizeof(Asked))
             self._room *= 2
         return 0
 
@@ -229,6 +219,7 @@ cdef class SpreadRequests:
                     run = self.runs.get(entry.index)
                     if run is None:
                         run = self.runs[entry.index] = Run(data)
+                        self._held.append(run)
                     entry.run = <void*>run
                     entry.ordinal = run._count
                     run.take(entry.at, entry.size)
@@ -255,7 +246,7 @@ cdef class SpreadRequests:
         return requests
 
     @property
-    def batches(self):
+    def batch_count(self):
         return self._entries_count
 
     def answer(self, bytes before not None, bytes behind not None, bytes ending not None):

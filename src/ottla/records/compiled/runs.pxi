@@ -92,6 +92,17 @@ cdef enum:
     SPANS_FEW = 8
 
 
+cdef void* grown(void* room, const void* few, size_t size) except NULL:
+    """Twice as much room as this, which is full; the first one, for a few, is inside its object."""
+    cdef void* more = PyMem_Malloc(2 * size)
+    if more is NULL:
+        raise MemoryError
+    memcpy(more, room, size)
+    if room != few:
+        PyMem_Free(room)
+    return more
+
+
 @cython.final
 @cython.no_gc
 @cython.freelist(16)
@@ -103,7 +114,8 @@ cdef class Run:
     cdef Span[SPANS_FEW] _few
     cdef Py_ssize_t _count, _room, _entries
     cdef int32_t _leader_epoch
-    cdef readonly int64_t size, end_offset, newest_ms, first_ms, last_at
+    cdef int64_t _last_at
+    cdef readonly int64_t size, end_offset, newest_ms, first_ms
     cdef readonly int64_t max_timestamp_ms, max_timestamp_offset, indexed_at
     cdef readonly bint has_producer
     cdef list _times
@@ -122,18 +134,12 @@ cdef class Run:
         return self._count
 
     cdef int take(self, Py_ssize_t at, Py_ssize_t size) except -1:
-        cdef Span* more
         if self._count == self._room:
-            more = <Span*>PyMem_Malloc(2 * self._room * sizeof(Span))
-            if more is NULL:
-                raise MemoryError
-            memcpy(more, self._spans, self._count * sizeof(Span))
-            if self._spans != self._few:
-                PyMem_Free(self._spans)
-            self._spans = more
+            self._spans = <Span*>grown(self._spans, self._few, self._room * sizeof(Span))
             self._room *= 2
         self._spans[self._count].at = at
         self._spans[self._count].size = size
+        self._spans[self._count].offset = -1
         self._count += 1
         return 0
 
@@ -157,8 +163,10 @@ cdef class Run:
         return () if self._times is None else self._times
 
     @property
-    def last_offset(self):
-        return self._spans[self._count - 1].offset
+    def tail(self):
+        if not self._count:
+            raise IndexError("no batch was added")
+        return self._spans[self._count - 1].offset, self._last_at
 
     cdef int hold(self, Py_buffer* buffer) except -1:
         """The bytes, which all spans lie in."""
@@ -211,7 +219,7 @@ cdef class Run:
                 if i == 0:
                     self.first_ms = facts.newest_ms
                 span.offset = offset
-                self.last_at = at
+                self._last_at = at
                 last_offset = offset + facts.records - 1
                 self.has_producer |= facts.has_producer
                 if facts.newest_ms > self.newest_ms:
