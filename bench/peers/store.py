@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from datetime import datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from bench.peers.contract import Load, Result, Row, Turn
 
 STORE = Path(__file__).resolve().parents[2] / ".cache" / "bench-peers"
 _NEW = ".new.json"
+_LOAD = [each.name for each in fields(Load)]
 _DIGITS = 6
 """Of a figure in the file beside the page."""
 
@@ -74,8 +76,8 @@ class Store:
         """All that is kept, as one text."""
         facts = json.loads(self._facts.read_text(encoding="utf-8")) if self._facts.exists() else None
         # A line for each row, so that a change of one shows as such.
-        rows = ",\n".join(json.dumps(_short(render(result)), separators=(",", ":")) for result in self.results())
-        return f'{{"facts": {json.dumps(facts)},\n"rows": [\n{rows}\n]}}\n'
+        rows = ",\n".join(json.dumps(_short(_pack(result)), separators=(",", ":")) for result in self.results())
+        return f'{{"facts": {json.dumps(facts)},\n"load": {json.dumps(_LOAD)},\n"rows": [\n{rows}\n]}}\n'
 
     def unbundle(self, text: str) -> None:
         """Take what `bundle` made, where nothing has been measured yet."""
@@ -83,7 +85,7 @@ class Store:
             return
         kept = json.loads(text)
         for row in kept["rows"]:
-            self._write(parse(row), ".json")
+            self._write(_unpack(row, kept["load"]), ".json")
         if kept["facts"] is not None:
             self._facts.write_text(json.dumps(kept["facts"], indent=1), encoding="utf-8")
 
@@ -135,6 +137,23 @@ def parse(kept: Mapping[str, Any]) -> Result:
 def _turn(kept: Mapping[str, Any]) -> Turn:
     load = kept["load"]
     return Turn(value=kept["value"], load=None if load is None else Load(**load))
+
+
+def _pack(result: Result) -> dict[str, Any]:
+    """As `render`, without the names in what each turn cost, which are the same in all of them."""
+    packed = render(result)
+    for turn in chain.from_iterable(packed["turns"].values()):
+        if turn["load"] is not None:
+            turn["load"] = [turn["load"][name] for name in _LOAD]
+    return packed
+
+
+def _unpack(kept: dict[str, Any], names: Sequence[str]) -> Result:
+    """What `_pack` made."""
+    for turn in chain.from_iterable(kept["turns"].values()):
+        if turn["load"] is not None:
+            turn["load"] = dict(zip(names, turn["load"], strict=True))
+    return parse(kept)
 
 
 def pick(rows: Sequence[Row], wanted: Sequence[str]) -> list[Row]:
