@@ -6,10 +6,13 @@ import asyncio
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
+from time import monotonic, sleep
+from typing import TypeVar
 
 import pytest
 
 import ottla
+from ottla.client.admin import ConfigEntry
 from ottla.client.blocking.client import Client
 from ottla.client.client import AsyncClient
 from ottla.client.values import NO_OFFSET, NewRecord, OffsetSpec, TopicPartition
@@ -20,14 +23,26 @@ from tests.peers.tools import Tools
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 NO_AUTO_CREATION = {"auto.create.topics.enable": "false"}
 _numbers = count()
+Told = TypeVar("Told")
 
 
 class Target:
     """A running broker, and the ways to it."""
 
-    def __init__(self, blocking: Callable[[], Client], background: Callable[[], AsyncClient]) -> None:
+    def __init__(
+        self, blocking: Callable[[], Client], background: Callable[[], AsyncClient], *, patience_s: float = 0
+    ) -> None:
         self.blocking = blocking
         self.background = background
+        self._patience_s = patience_s
+        """How long it may take until a change that was taken is shown."""
+
+    def settled(self, ask: Callable[[], Told], expected: Callable[[Told], bool]) -> Told:
+        """What it tells, as soon as that is what is expected; or at last."""
+        end_s = monotonic() + self._patience_s
+        while not expected(told := ask()) and monotonic() < end_s:
+            sleep(0.02)
+        return told
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +57,8 @@ def kafka_address(java: Path, kafka_jars: Path, tmp_path_factory: pytest.TempPat
 def target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Target]:
     if request.param == "kafka":
         address = request.getfixturevalue("kafka_address")
-        yield Target(lambda: ottla.connect(address), lambda: ottla.connect_async(address))
+        # A broker of Kafka's hears of a change from its controller, a moment after that has taken it.
+        yield Target(lambda: ottla.connect(address), lambda: ottla.connect_async(address), patience_s=10)
     elif request.param == "sockets":
         server = ServerThread(str(tmp_path / "data"), NO_AUTO_CREATION)
         server.start()
@@ -176,16 +192,20 @@ def test_partitions_are_added_and_written_to(real: Client, topic: str) -> None:
         real.admin().add_partitions(topic, new_total=2)
 
 
-def test_configs_are_changed_and_taken_back(real: Client, topic: str) -> None:
+def test_configs_are_changed_and_taken_back(target: Target, real: Client, topic: str) -> None:
     admin = real.admin()
-    default = admin.describe_configs(topic=topic)["retention.ms"]
+
+    def told() -> ConfigEntry:
+        return admin.describe_configs(topic=topic)["retention.ms"]
+
+    default = told()
 
     admin.alter_configs(topic=topic, set={"retention.ms": "12345"})
-    changed = admin.describe_configs(topic=topic)["retention.ms"]
+    changed = target.settled(told, lambda entry: not entry.is_default)
     admin.alter_configs(topic=topic, delete=["retention.ms"])
 
     assert (changed.value, changed.is_default) == ("12345", False)
-    assert admin.describe_configs(topic=topic)["retention.ms"] == default
+    assert target.settled(told, lambda entry: entry.is_default) == default
     with pytest.raises(ottla.InvalidConfig):
         admin.alter_configs(topic=topic, set={"retention.ms": "soon"})
 
