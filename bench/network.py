@@ -126,13 +126,18 @@ def run(connection: socket.socket, frame: bytes) -> None:
     connection.sendall(frame * WINDOW)
     sent, answered, rest = WINDOW, 0, b""
     while answered < REQUESTS:
-        rest += connection.recv(1 << 16)
-        done = 0
-        while len(rest) >= 4 and len(rest) >= 4 + (size := int.from_bytes(rest[:4], "big")):
-            rest = rest[4 + size :]
-            done += 1
+        done, rest = take_answers(rest + connection.recv(1 << 16))
         answered += done
         more = min(done, REQUESTS - sent)
         if more:
             connection.sendall(frame * more)
             sent += more
+
+
+def take_answers(came: bytes) -> tuple[int, bytes]:
+    """How many whole answers these bytes begin with, and what stands behind them."""
+    count = 0
+    while len(came) >= 4 and len(came) >= (end := 4 + int.from_bytes(came[:4], "big")):
+        came = came[end:]
+        count += 1
+    return count, came

@@ -20,7 +20,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from bench.append import workplace
-from bench.network import ask, connect, start_process
+from bench.network import ask, connect, start_process, take_answers
 from bench.spark_cpu import Meter, Spent
 from ottla.clock import SystemClock
 from ottla.error_codes import ErrorCode
@@ -140,10 +140,8 @@ def _receive(connection: socket.socket) -> None:
     """All answers of a pass."""
     came, left = b"", len(COUNTS)
     while left:
-        came += connection.recv(1 << 16)
-        while len(came) >= 4 and len(came) >= (end := 4 + int.from_bytes(came[:4])):
-            came = came[end:]
-            left -= 1
+        done, came = take_answers(came + connection.recv(1 << 16))
+        left -= done
 
 
 if __name__ == "__main__":

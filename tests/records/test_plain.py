@@ -13,7 +13,7 @@ from ottla.records.builder import build_batch
 from ottla.records.compression import DECOMPRESSED_BYTES_MAX, Codec
 from ottla.records.plain import JOINED_BYTES_MAX, Run
 from ottla.records.reader import RECORD_BYTES_MIN
-from tests.records.samples import NOW_MS, PLAIN, Implementation, raw_batch, raw_record, run_of
+from tests.records.samples import NOW_MS, PLAIN, Implementation, place, raw_batch, raw_record, run_of
 
 FIRST, EPOCH = 2**40 + 5, 7
 OLDEST_MS, NEWEST_MS = NOW_MS - 1_000, NOW_MS + 1_000
@@ -282,3 +282,17 @@ def test_the_kernel_does_not_leave_its_memory(kernel_implementation: Implementat
     for at, size in ((-1, 5), (5, -1)):
         with pytest.raises(ValueError, match="before the beginning"):
             kernel_implementation.run(batch).add(at, size=size)
+
+
+def test_the_kernel_writes_only_what_has_its_place(kernel_implementation: Implementation) -> None:
+    unplaced = run_of([_batch(b"v")], make=kernel_implementation.run)
+    refused = run_of([_batch(b"v"), b"no batch"], make=kernel_implementation.run)
+    with pytest.raises(AssertionError):
+        place(refused, first_offset=0)
+    grown = run_of([_batch(b"v")], make=kernel_implementation.run)
+    place(grown, first_offset=0)
+    grown.add(0, size=1)
+    for run in (unplaced, refused, grown):
+        for use in (run.parts, run.entries, lambda run=run: run.tail):
+            with pytest.raises(ValueError, match="no place yet"):
+                use()

@@ -112,7 +112,7 @@ cdef class Run:
     cdef object _data
     cdef Span* _spans
     cdef Span[SPANS_FEW] _few
-    cdef Py_ssize_t _count, _room, _entries
+    cdef Py_ssize_t _count, _placed, _room, _entries
     cdef int32_t _leader_epoch
     cdef int64_t _last_at
     cdef readonly int64_t size, end_offset, newest_ms, first_ms
@@ -166,7 +166,14 @@ cdef class Run:
     def tail(self):
         if not self._count:
             raise IndexError("no batch was added")
+        self.require_places()
         return self._spans[self._count - 1].offset, self._last_at
+
+    cdef int require_places(self) except -1:
+        """What was worked out for the batches, and how much room it takes, holds for all that were added."""
+        if self._placed != self._count:
+            raise ValueError("a batch has no place yet")
+        return 0
 
     cdef int hold(self, Py_buffer* buffer) except -1:
         """The bytes, which all spans lie in."""
@@ -202,7 +209,7 @@ cdef class Run:
         cdef Span* span
         cdef object covered
         self.newest_ms, self.has_producer = -1, False
-        self._entries = 0
+        self._placed = self._entries = 0
         self._times = None
         self.hold(&buffer)
         try:
@@ -241,13 +248,13 @@ cdef class Run:
                 at += span.size
         finally:
             PyBuffer_Release(&buffer)
-        self._leader_epoch = leader_epoch
+        self._leader_epoch, self._placed = leader_epoch, self._count
         self.size, self.end_offset, self.indexed_at = at - position, offset, indexed_at
         self.max_timestamp_ms, self.max_timestamp_offset = max_timestamp_ms, max_timestamp_offset
         return True
 
     def entries(self):
-        """(relative offsets, positions)."""
+        self.require_places()
         cdef bytes offsets = PyBytes_FromStringAndSize(NULL, self._entries * sizeof(uint32_t))
         cdef bytes positions = PyBytes_FromStringAndSize(NULL, self._entries * sizeof(uint32_t))
         cdef uint32_t* o = <uint32_t*>PyBytes_AS_STRING(offsets)
@@ -279,6 +286,7 @@ cdef class Run:
         cdef Span* span
         self.hold(&buffer)
         try:
+            self.require_places()
             if self.size <= JOINED_BYTES_MAX * self._count:
                 return [self.join(<const uint8_t*>buffer.buf)]
             for i in range(self._count):
