@@ -33,7 +33,7 @@ def _warm(partition: Partition) -> Partition:
 
 def _run(partition: Partition, batches: Sequence[bytes] = RUN) -> int | None:
     run = run_of(batches)
-    return run.offsets[0] if partition.append_run(run) else None
+    return run.offsets[0] if partition.append_run(run, now_ms=NOW_MS) else None
 
 
 def test_a_run_is_visible_once_it_is_durable(stage: Stage) -> None:
@@ -77,6 +77,14 @@ def test_a_run_with_a_batch_that_the_topic_may_refuse_is_left_alone(stage: Stage
     partition = _warm(stage.partition(config))
     assert _run(partition, [*RUN, odd]) is None
     assert partition.log.end_offset == 2
+    assert _run(partition) == 2
+
+
+def test_a_limit_for_timestamps_that_is_none_is_no_obstacle(stage: Stage) -> None:
+    # Kafka's own default for a long time, and more than fits beside the time of day into 64 bits.
+    partition = _warm(
+        stage.partition(replace(DEFAULTS, timestamp_before_max_ms=2**63 - 1, timestamp_after_max_ms=2**63 - 1))
+    )
     assert _run(partition) == 2
 
 

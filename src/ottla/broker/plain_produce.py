@@ -8,12 +8,9 @@ from __future__ import annotations
 from ottla.errors import Refusal
 from ottla.partitions.hosted import HostedPartitions
 from ottla.partitions.partition import Partition
-from ottla.partitions.watermarks import AcksAll
 from ottla.protocol.messages.produce import ProduceRequest, ProduceResponse
 from ottla.records.batch import TimestampType, peek
 from ottla.records.plain import PLAIN_ATTRIBUTES
-
-ACKS_ALL = -1
 
 
 def plain_partitions(request: ProduceRequest, partitions: HostedPartitions) -> list[Partition] | None:
@@ -33,13 +30,6 @@ def plain_partitions(request: ProduceRequest, partitions: HostedPartitions) -> l
 def is_refused(response: ProduceResponse) -> bool:
     """Whether any batch was."""
     return any(outcome.error_code for topic in response.responses for outcome in topic.partition_responses)
-
-
-def waits_for_disk(partition: Partition, acks: int) -> bool:
-    """Whether an acknowledgement has to wait until the records are synced."""
-    if acks == ACKS_ALL and partition.acks_all is AcksAll.DISK:
-        return True
-    return acks != 0 and partition.config.flush_messages == 1
 
 
 def is_plain(request: ProduceRequest, partition: Partition) -> bool:

@@ -18,7 +18,6 @@ from ottla.clock import Clock
 from ottla.errors import (
     DiskFull,
     FencedLeaderEpoch,
-    InvalidTimestamp,
     LogClosed,
     OffsetOutOfRange,
     PartitionOffline,
@@ -31,6 +30,7 @@ from ottla.errors import (
 )
 from ottla.metadata.configs import TopicConfig
 from ottla.partitions.sync_pool import Done, Job, SyncRunner
+from ottla.partitions.timestamps import TimestampLimits
 from ottla.partitions.unsynced import UnsyncedBytes
 from ottla.partitions.waiters import OffsetWaiters, Settled, Watcher, Watchers
 from ottla.partitions.watermarks import AcksAll, high_watermark, last_stable_offset
@@ -49,6 +49,7 @@ UNWATCHED_SYNC_MS = 1_000
 RETRY_MS = 1_000
 """How long after a full disk the next sync is tried."""
 NO_EPOCH = -1
+ACKS_ALL, ACKS_LEADER = -1, 1
 
 _logger = logging.getLogger(__name__)
 
@@ -90,13 +91,9 @@ class Partition:
         self.is_internal = is_internal
         """Whether only the broker itself may write here."""
         self.leader_epoch = leader_epoch
-        self.acks_all = AcksAll(config.acks_all)
         self._shown_offset = 0
         """Below it everything was visible once, when the page cache was enough for that; it stays so."""
-        self._is_durable = self.acks_all is AcksAll.DISK
-        self._is_stamping = config.timestamp_type is TimestampType.LOG_APPEND_TIME
-        self.config = config
-        """What the topic's settings come to; `configure` sets it anew when they change."""
+        self._take(config)
         self.watchers = Watchers()
         self._scheduler = scheduler
         self._syncs = syncs
@@ -119,6 +116,21 @@ class Partition:
         self._unreadable = ""
         self._full_at_offset = -1
 
+    def _take(self, config: TopicConfig) -> None:
+        """What the topic's settings come to here."""
+        self.config = config
+        """The settings; `configure` sets them anew when they change."""
+        self.acks_all = AcksAll(config.acks_all)
+        self._is_durable = self.acks_all is AcksAll.DISK
+        self._is_stamping = config.timestamp_type is TimestampType.LOG_APPEND_TIME
+        # A compacted topic's records are looked at one by one.
+        self._takes_runs = not (self.is_internal or self._is_stamping or config.log.compact)
+        self._timestamps = TimestampLimits(config)
+        self.durable_acks: tuple[int, ...] = (ACKS_ALL,) if self._is_durable else ()
+        """Which acknowledgements wait until the records are synced."""
+        if config.flush_messages == 1:
+            self.durable_acks = (ACKS_ALL, ACKS_LEADER)
+
     # --- what is visible -----------------------------------------------------------------------------
 
     @property
@@ -134,11 +146,9 @@ class Partition:
 
     def configure(self, config: TopicConfig) -> None:
         """Take new settings; they count from the next append on."""
-        self.config = config
+        before = self.acks_all
+        self._take(config)
         self.log.config = config.log
-        before, self.acks_all = self.acks_all, AcksAll(config.acks_all)
-        self._is_durable = self.acks_all is AcksAll.DISK
-        self._is_stamping = config.timestamp_type is TimestampType.LOG_APPEND_TIME
         if before is self.acks_all:
             return
         if before is AcksAll.OS:
@@ -227,7 +237,7 @@ class Partition:
             else:
                 age_ms = now_ms - header.max_timestamp
                 if age_ms > config.timestamp_before_max_ms or -age_ms > config.timestamp_after_max_ms:
-                    self._check_timestamp(header, now_ms)
+                    self._timestamps.check(header, now_ms)
         try:
             appended = self.log.append(batch, header, leader_epoch=self.leader_epoch)
         except (StorageFault, LogClosed) as error:
@@ -236,20 +246,18 @@ class Partition:
             self._note_appended(size)
         return Written(appended, append_time_ms)
 
-    def append_run(self, run: Run) -> bool:
+    def append_run(self, run: Run, *, now_ms: int) -> bool:
         """Append several plain batches with one write, checking them; false if it must be one by one."""
-        config = self.config
-        # A compacted topic's records are looked at one by one.
-        if self.offline is not None or self.is_internal or self._is_stamping or config.log.compact:
+        if self.offline is not None or not self._takes_runs:
             return False
-        now_ms = self._clock.now_ms()
+        timestamps = self._timestamps
         try:
             is_taken = self.log.append_run(
                 run,
                 leader_epoch=self.leader_epoch,
-                oldest_ms=now_ms - config.timestamp_before_max_ms,
-                newest_ms=now_ms + config.timestamp_after_max_ms,
-                batch_bytes_max=config.max_message_bytes,
+                oldest_ms=now_ms - timestamps.before_max_ms,
+                newest_ms=now_ms + timestamps.after_max_ms,
+                batch_bytes_max=self.config.max_message_bytes,
             )
         except (StorageFault, LogClosed) as error:
             raise self._refusal(error) from error
@@ -287,19 +295,6 @@ class Partition:
                 "%s: the disk is full (%s); writes are refused until there is room: free some, or shorten retention",
                 self.log.directory,
                 error,
-            )
-
-    def _check_timestamp(self, header: BatchHeader, now_ms: int) -> None:
-        config = self.config
-        if header.max_timestamp - now_ms > config.timestamp_after_max_ms:
-            raise InvalidTimestamp(
-                f"timestamp {header.max_timestamp} is more than message.timestamp.after.max.ms "
-                f"({config.timestamp_after_max_ms}) ahead of the broker's clock ({now_ms})"
-            )
-        if header.max_timestamp >= 0 and now_ms - header.max_timestamp > config.timestamp_before_max_ms:
-            raise InvalidTimestamp(
-                f"timestamp {header.max_timestamp} is more than message.timestamp.before.max.ms "
-                f"({config.timestamp_before_max_ms}) behind the broker's clock ({now_ms})"
             )
 
     def when_durable(self, end_offset: int, settled: Settled) -> None:

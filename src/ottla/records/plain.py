@@ -45,7 +45,6 @@ class PlainRun:
         "_leader_epoch",
         "_spans",
         "end_offset",
-        "first_ms",
         "has_producer",
         "indexed_at",
         "log_start_offset",
@@ -102,8 +101,6 @@ class PlainRun:
         self.times: Sequence[tuple[int, int]] = ()
         """New entries of the time index: a timestamp, and a relative offset."""
         self.newest_ms, self.has_producer = NO_TIMESTAMP, False
-        self.first_ms = NO_TIMESTAMP
-        """The greatest timestamp of the first batch."""
         offset, start = first_offset, position
         for batch in self.batches:
             size = len(batch)
@@ -118,8 +115,6 @@ class PlainRun:
                 return False
             if not oldest_ms <= latest_ms <= newest_ms:
                 return False
-            if not self.offsets:
-                self.first_ms = latest_ms
             self.offsets.append(offset)
             self._last_at, last_offset = position, offset + count - 1
             self.has_producer |= header.has_producer

@@ -15,7 +15,8 @@ from functools import partial
 
 from ottla.broker.batches import refused
 from ottla.broker.deadlines import Deadlines
-from ottla.broker.plain_produce import is_plain, waits_for_disk
+from ottla.broker.plain_produce import is_plain
+from ottla.clock import Clock
 from ottla.errors import Refusal
 from ottla.partitions.partition import Partition
 from ottla.protocol.frames import FRAME_BYTES_MAX
@@ -76,15 +77,26 @@ class _Shape:
 class Repeats:
     """What one connection has sent before."""
 
-    __slots__ = ("_deadlines", "_end", "_frame_bytes_max", "_shapes", "is_through", "position", "spread", "taken")
+    __slots__ = (
+        "_clock",
+        "_deadlines",
+        "_end",
+        "_frame_bytes_max",
+        "_shapes",
+        "is_through",
+        "position",
+        "spread",
+        "taken",
+    )
 
-    def __init__(self, deadlines: Deadlines, *, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+    def __init__(self, deadlines: Deadlines, clock: Clock, *, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
         self._deadlines = deadlines
+        self._clock = clock
         self._frame_bytes_max = frame_bytes_max
         self._end = 0
         """Where the heads end: they all have one length."""
         self._shapes: dict[bytes, _Shape] = {}
-        self.spread = Spread(deadlines)
+        self.spread = Spread(deadlines, clock)
         self.position = 0
         self.taken = 0
         self.is_through = False
@@ -102,14 +114,14 @@ class Repeats:
         self.taken = len(numbers)
         partition = shape.partition
         try:
-            is_taken = partition.append_run(run)
+            is_taken = partition.append_run(run, now_ms=self._clock.now_ms())
         except Refusal:
             # It is found again on the ordinary way, which knows how to say it.
             return None
         if not is_taken:
             return None
         answers = answer_alike(shape.size, numbers, shape.before, run, shape.after)
-        if not waits_for_disk(partition, shape.acks):
+        if shape.acks not in partition.durable_acks:
             return answers
         make = partial(shape.refuse, numbers)
         waiting = {shape.index: partition}

@@ -50,7 +50,8 @@ class Session(asyncio.BufferedProtocol):
         self._receive_buffer = listener.receive_buffer
         frame_bytes_max = listener.limits.request_bytes_max
         self._connection = ServerConnection(frame_bytes_max=frame_bytes_max, rooms=listener.rooms)
-        self._repeats = Repeats(listener.broker.services.deadlines, frame_bytes_max=frame_bytes_max)
+        services = listener.broker.services
+        self._repeats = Repeats(services.deadlines, services.clock, frame_bytes_max=frame_bytes_max)
         self._pending: set[Pending | DurableAnswers] = set()
         self._out: list[Part] = []
         self._received = 0

@@ -14,7 +14,7 @@ from functools import partial
 
 from ottla.broker.batches import append_batch, refused
 from ottla.broker.deadlines import Deadlines
-from ottla.broker.plain_produce import waits_for_disk
+from ottla.clock import Clock
 from ottla.errors import Refusal
 from ottla.partitions.partition import Partition
 from ottla.protocol.codec import encode_bytes
@@ -59,6 +59,7 @@ class _Topic:
         "_answered",
         "_before",
         "_behind",
+        "_clock",
         "_deadlines",
         "_end",
         "acks",
@@ -68,7 +69,7 @@ class _Topic:
         "version",
     )
 
-    def __init__(self, start: bytes, request: ProduceRequest, deadlines: Deadlines) -> None:
+    def __init__(self, start: bytes, request: ProduceRequest, deadlines: Deadlines, clock: Clock) -> None:
         topic = request.topic_data[0]
         self.start = start
         """The request's API and version."""
@@ -76,6 +77,7 @@ class _Topic:
         self.acks = request.acks
         self.timeout_ms = request.timeout_ms
         self._deadlines = deadlines
+        self._clock = clock
         self._answered = AnsweredTopic(topic, version=self.version)
         self.partitions: dict[int, Partition] = {}
         # What an answer with two of them has around both is what any answer has.
@@ -97,16 +99,17 @@ class _Topic:
     def append(self, cut: SpreadRequests) -> bytes | DurableAnswers:
         """Append everything, and answer."""
         waiting: dict[int, Partition] = {}
+        acks, now_ms = self.acks, self._clock.now_ms()
         for index, run in cut.runs.items():
             partition = self.partitions[index]
             try:
-                is_taken = partition.append_run(run)
+                is_taken = partition.append_run(run, now_ms=now_ms)
             except Refusal:
                 # Nothing has happened: it is found again below, with what is to be said of it.
                 is_taken = False
             if not is_taken:
                 return self._append_rest(cut, first=index)
-            if waits_for_disk(partition, self.acks):
+            if acks in partition.durable_acks:
                 waiting[index] = partition
         answers = cut.answer(self._before, self._behind, self._end)
         if not waiting:
@@ -125,7 +128,7 @@ class _Topic:
         waiting = {
             index: partition
             for index, outcomes in said.items()
-            if waits_for_disk(partition := self.partitions[index], self.acks)
+            if self.acks in (partition := self.partitions[index]).durable_acks
             and any(not outcome.error_code for outcome in outcomes)
         }
         if not waiting:
@@ -170,10 +173,11 @@ def _said(places: dict[int, Places]) -> Outcomes:
 class Spread:
     """What one connection has sent before for several partitions at once."""
 
-    __slots__ = ("_deadlines", "_end", "_topics", "position", "request_bytes", "taken", "under_way")
+    __slots__ = ("_clock", "_deadlines", "_end", "_topics", "position", "request_bytes", "taken", "under_way")
 
-    def __init__(self, deadlines: Deadlines) -> None:
+    def __init__(self, deadlines: Deadlines, clock: Clock) -> None:
         self._deadlines = deadlines
+        self._clock = clock
         self._end = 0
         """Where the heads end: they all have one length."""
         self._topics: dict[bytes, _Topic] = {}
@@ -239,6 +243,6 @@ class Spread:
             if end != self._end or len(self._topics) >= TOPICS_MAX:
                 self._topics.clear()
                 self._end = end
-            topic = self._topics[head] = _Topic(start, request, self._deadlines)
+            topic = self._topics[head] = _Topic(start, request, self._deadlines, self._clock)
         for data, partition in zip(asked.partition_data, partitions, strict=True):
             topic.partitions[data.index] = partition

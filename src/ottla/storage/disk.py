@@ -19,6 +19,7 @@ from typing import NoReturn, Protocol
 
 from ottla.errors import DataDirectoryLocked, DiskFull, StorageFault
 from ottla.records.batch import Buffer
+from ottla.storage.ends import FileEnd
 
 FREED_BYTES = 1 << 20
 """How much of a removed file's space is given back at once."""
@@ -152,10 +153,10 @@ def require_same_directory(source: str, target: str) -> None:
         raise ValueError(f"a rename stays in its directory: {source} -> {target}")
 
 
-class OsFile:
+class OsFile(FileEnd):
     """A file of the operating system."""
 
-    __slots__ = ("_descriptor", "_size", "path")
+    __slots__ = ("path",)
 
     def __init__(self, path: str, *, descriptor: int, size: int) -> None:
         self.path = path
@@ -175,23 +176,29 @@ class OsFile:
                 # Two are the usual number, and adding them up is cheaper than to call for it.
                 total = len(parts[0]) + len(parts[1]) if len(parts) == 2 else sum(map(len, parts))
                 written = os.writev(self._descriptor, parts if len(parts) <= PARTS_MAX else parts[:PARTS_MAX])
-            if written != total:
-                self._append_rest(parts, written=written)
+        except OSError as cause:
+            self._refuse_append(cause)
+        if written == total:
+            self._size += total
+        else:
+            self.append_rest(parts, written=written)
+
+    def append_rest(self, parts: Sequence[Buffer], *, written: int) -> None:
+        """Go on where the system stopped: at a signal, at its limit of 2 GB, or before a full disk."""
+        total = sum(map(len, parts))
+        try:
+            for part in parts:
+                if written >= len(part):
+                    written -= len(part)
+                    continue
+                with memoryview(part) as whole, whole[written:] as rest:
+                    done = 0
+                    while done < len(rest):
+                        done += os.write(self._descriptor, rest[done:])
+                written = 0
         except OSError as cause:
             self._refuse_append(cause)
         self._size += total
-
-    def _append_rest(self, parts: Sequence[Buffer], *, written: int) -> None:
-        """Go on where the system stopped: at a signal, at its limit of 2 GB, or before a full disk."""
-        for part in parts:
-            if written >= len(part):
-                written -= len(part)
-                continue
-            with memoryview(part) as whole, whole[written:] as rest:
-                done = 0
-                while done < len(rest):
-                    done += os.write(self._descriptor, rest[done:])
-            written = 0
 
     def _refuse_append(self, cause: OSError) -> NoReturn:
         if cause.errno in _FULL:

@@ -34,6 +34,7 @@ from ottla.storage.compaction import CompactionResult
 from ottla.storage.compaction_plan import CompactionPlan
 from ottla.storage.compaction_turn import CompactionTurn
 from ottla.storage.disk import Disk
+from ottla.storage.ends import LOOK_FIRST
 from ottla.storage.log_config import SEGMENT_BYTES_MAX, LogConfig
 from ottla.storage.producer_replay import aborted_in, producers_at, remove_snapshots, replay_batch
 from ottla.storage.readable_log import ReadableLog
@@ -42,7 +43,7 @@ from ottla.storage.removal import ReleaseJob, RemovalJob, write_log_start
 from ottla.storage.retention import SegmentFacts
 from ottla.storage.rolling import look_again, roll_is_due
 from ottla.storage.runs import Appended, headers_of
-from ottla.storage.segment import LOOK_FIRST, SNAPSHOT_SUFFIX, Segment, file_name
+from ottla.storage.segment import SNAPSHOT_SUFFIX, Segment, file_name
 from ottla.storage.segments import Segments
 from ottla.storage.swap import SwapJob
 from ottla.storage.sync import PendingSync, SyncJob, seal_segments
@@ -86,7 +87,7 @@ class Log(ReadableLog):
     @config.setter
     def config(self, config: LogConfig) -> None:
         self._config = config
-        self._segments.active.roll_after_ms = LOOK_FIRST
+        self._segments.active.look_from_ms = LOOK_FIRST
 
     # --- facts ---------------------------------------------------------------------------------------
 
@@ -125,8 +126,7 @@ class Log(ReadableLog):
                 repeated = self.producers.check_batch(header)
                 if repeated is not None:
                     return Appended(repeated.first_offset, repeated.last_offset, True)
-        first = self.end_offset
-        last = first + delta
+        first, last = self.end_offset, self.end_offset + delta
         parts: tuple[Buffer, ...]
         if length <= COPIED_BYTES_MAX and type(batch) is not memoryview:
             parts = (prefix(first, length, leader_epoch) + batch[PREFIX_SIZE:],)
@@ -182,7 +182,7 @@ class Log(ReadableLog):
         if (headers := headers_of(run, self.producers) if run.has_producer else ()) is None:
             return False
         try:
-            active.append_run(run)
+            active.write(run)
         except StorageFault as error:
             self._fail_unless_full(error)
             raise
@@ -198,7 +198,7 @@ class Log(ReadableLog):
         active = self._segments.active
         if (
             active.size + size > self._config.segment_bytes
-            or newest_ms > active.roll_after_ms
+            or newest_ms >= active.look_from_ms
             or last - active.base_offset > OFFSET_DELTA_MAX
         ):
             active = self._make_room(active, header, first=first, last=last)

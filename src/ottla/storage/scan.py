@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from ottla.errors import TruncatedBatch
 from ottla.records.batch import HEADER_SIZE, LOG_OVERHEAD, NO_TIMESTAMP, BatchHeader, check, peek
-from ottla.records.plain import Run
 from ottla.storage.aborted_index import AbortedTransaction
 from ottla.storage.disk import File
+from ottla.storage.ends import IndexEnd
 from ottla.storage.offset_index import OffsetIndex
 from ottla.storage.time_index import TimeIndex
 
@@ -55,30 +55,49 @@ def batches(file: File, *, position: int = 0, end: int | None = None, verify: bo
         position += size
 
 
-class SegmentIndexes:
+class SegmentIndexes(IndexEnd):
     """The indexes of one segment while batches are added to it."""
 
-    __slots__ = (
-        "aborted",
-        "base_offset",
-        "indexed_at",
-        "interval_bytes",
-        "max_timestamp_ms",
-        "max_timestamp_offset",
-        "offsets",
-        "times",
-    )
+    __slots__ = ("_offsets", "_times", "aborted")
 
     def __init__(self, base_offset: int, *, interval_bytes: int) -> None:
         self.base_offset = base_offset
         self.interval_bytes = interval_bytes
-        self.offsets = OffsetIndex()
-        self.times = TimeIndex()
+        self._offsets = OffsetIndex()
+        self._times = TimeIndex()
         self.aborted: list[AbortedTransaction] = []
         self.max_timestamp_ms = -1
         self.max_timestamp_offset = -1
+        self.timed_ms = self._times.newest_ms
         self.indexed_at = 0
-        """Where the last indexed batch begins: the next is due an interval later."""
+        self.count = 0
+
+    @classmethod
+    def of(cls, base_offset: int, offsets: OffsetIndex, times: TimeIndex, *, interval_bytes: int) -> SegmentIndexes:
+        """Those that were read from their files."""
+        indexes = cls(base_offset, interval_bytes=interval_bytes)
+        indexes._offsets, indexes._times = offsets, times
+        indexes.indexed_at, indexes.count, indexes.timed_ms = offsets.last_position, offsets.count, times.newest_ms
+        return indexes
+
+    @property
+    def offsets(self) -> OffsetIndex:
+        if self.waiting:
+            self.enter_waiting()
+        return self._offsets
+
+    @property
+    def times(self) -> TimeIndex:
+        if self.waiting:
+            self.enter_waiting()
+        return self._times
+
+    def enter_waiting(self) -> None:
+        """The entries of runs come into the indexes when somebody looks there, many at once."""
+        offsets, positions, times = self.take_waiting()
+        self._offsets.extend(offsets, positions)
+        for timestamp_ms, relative_offset in times:
+            self._times.add(timestamp_ms=timestamp_ms, relative_offset=relative_offset)
 
     def note(self, *, position: int, last_offset: int, max_timestamp_ms: int) -> None:
         """A batch was written at `position`."""
@@ -92,17 +111,9 @@ class SegmentIndexes:
         """Index the batch at `position`, whose timestamp is known."""
         self.indexed_at = position
         self.offsets.add(relative_offset=last_offset - self.base_offset, position=position)
-        if self.max_timestamp_ms > self.times.newest_ms:
+        self.count += 1
+        if self.max_timestamp_ms > self.timed_ms:
             self._note_time()
-
-    def enter_run(self, run: Run) -> None:
-        """Index the batches of a run that was placed behind these."""
-        self.max_timestamp_ms, self.max_timestamp_offset = run.max_timestamp_ms, run.max_timestamp_offset
-        if run.indexed_at != self.indexed_at:
-            self.indexed_at = run.indexed_at
-            self.offsets.extend(*run.entries())
-            for timestamp_ms, relative_offset in run.times:
-                self.times.add(timestamp_ms=timestamp_ms, relative_offset=relative_offset)
 
     def finish(self) -> None:
         """No batch follows: let the time index cover the last ones too."""
@@ -111,6 +122,7 @@ class SegmentIndexes:
     def _note_time(self) -> None:
         relative = self.max_timestamp_offset - self.base_offset
         self.times.add(timestamp_ms=self.max_timestamp_ms, relative_offset=relative)
+        self.timed_ms = self.times.newest_ms
 
 
 def newest_ms(header: BatchHeader) -> int:

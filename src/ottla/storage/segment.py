@@ -14,12 +14,12 @@ from operator import attrgetter
 from struct import Struct
 
 from ottla.errors import BatchError, InvalidTopicLayout, StorageError, StorageFault
-from ottla.records.batch import HEADER_SIZE, LOG_OVERHEAD, NO_TIMESTAMP, OFFSET_DELTA_MAX, BatchHeader, Buffer, peek
-from ottla.records.plain import Run
+from ottla.records.batch import HEADER_SIZE, LOG_OVERHEAD, NO_TIMESTAMP, BatchHeader, Buffer, peek
 from ottla.storage import aborted_index, offset_index, seal, time_index
 from ottla.storage.aborted_index import AbortedTransaction
 from ottla.storage.checkpoint import read_small, write_atomically
 from ottla.storage.disk import Disk, File
+from ottla.storage.ends import LOOK_FIRST, SegmentEnd
 from ottla.storage.offset_index import OffsetIndex
 from ottla.storage.scan import SegmentIndexes, build_indexes
 from ottla.storage.seal import FileSum, Seal
@@ -34,8 +34,6 @@ SNAPSHOT_SUFFIX = ".snapshot"
 DATA_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_SUFFIX, ABORTED_SUFFIX)
 """What a segment is made of, beside its seal."""
 
-LOOK_FIRST = -(2**63) - 1
-"""Smaller than any timestamp: every batch needs a closer look before it is appended."""
 LOOKUP_BYTES = 8192
 """Read at once when a batch is looked for: an index interval, usually, and the header after it."""
 
@@ -59,29 +57,22 @@ def parse_name(directory: str, name: str) -> tuple[int, str]:
     return int(digits), dot + rest
 
 
-class Segment:
+class Segment(SegmentEnd):
     """The batches from `base_offset` up to, not including, `end_offset`."""
 
     __slots__ = (
         "_aborted_of",
         "_directory",
         "_disk",
-        "_file",
-        "_indexes",
         "_interval_bytes",
         "_is_held",
-        "_tail",
-        "base_offset",
         "created_ms",
-        "end_offset",
         "first_timestamp_ms",
-        "index_entries_max",
-        "max_timestamp_ms",
-        "max_timestamp_offset",
-        "roll_after_ms",
         "seal",
-        "size",
     )
+
+    _file: File | None
+    _indexes: SegmentIndexes | None
 
     def __init__(
         self, disk: Disk, directory: str, base_offset: int, *, interval_bytes: int, now_ms: int, aborted_of: AbortedOf
@@ -90,10 +81,10 @@ class Segment:
         self._directory = directory
         self._interval_bytes = interval_bytes
         self._aborted_of = aborted_of
-        self._file: File | None = None
-        self._indexes: SegmentIndexes | None = None
+        self._file = None
+        self._indexes = None
         self._is_held = False
-        self._tail = (-1, -1)
+        self.last_batch_offset = self.last_batch_position = -1
         self.base_offset = base_offset
         self.end_offset = base_offset
         self.size = 0
@@ -103,9 +94,7 @@ class Segment:
         self.created_ms = now_ms
         self.seal: Seal | None = None
         self.index_entries_max = 0
-        """When the index has this many entries, a closer look is due too."""
-        self.roll_after_ms = LOOK_FIRST
-        """A batch with a timestamp beyond this may need a new segment: see `rolling`."""
+        self.look_from_ms = LOOK_FIRST
 
     def __repr__(self) -> str:
         state = "sealed" if self.seal else "open"
@@ -133,22 +122,22 @@ class Segment:
     def adopt(self, found: Seal) -> None:
         """Trust what a seal says of the files."""
         self.seal = found
-        self.roll_after_ms = LOOK_FIRST
+        self.look_from_ms = LOOK_FIRST
         self.size = found.log_bytes
         self.end_offset = found.end_offset
         self.max_timestamp_ms = found.max_timestamp_ms
         self.max_timestamp_offset = found.max_timestamp_offset
         self.created_ms = found.sealed_at_ms
-        self._tail = (-1, -1)
+        self.last_batch_offset = self.last_batch_position = -1
         self._indexes = None
 
     def adopt_scan(self, indexes: SegmentIndexes, *, size: int, end_offset: int) -> None:
         """Take over what a scan of the file found."""
         self.seal = None
-        self.roll_after_ms = LOOK_FIRST
+        self.look_from_ms = LOOK_FIRST
         self.size = size
         self.end_offset = end_offset
-        self._tail = (-1, -1)
+        self.last_batch_offset = self.last_batch_position = -1
         self._indexes = indexes
         self.max_timestamp_ms = indexes.max_timestamp_ms
         self.max_timestamp_offset = indexes.max_timestamp_offset
@@ -201,57 +190,13 @@ class Segment:
             self.max_timestamp_offset = indexes.max_timestamp_offset = last
         if position - indexes.indexed_at > indexes.interval_bytes:
             indexes.enter(position=position, last_offset=last)
-            if indexes.offsets.count >= self.index_entries_max:
-                self.roll_after_ms = LOOK_FIRST
+            if indexes.count >= self.index_entries_max:
+                self.look_from_ms = LOOK_FIRST
         if self.first_timestamp_ms is None:
             self.first_timestamp_ms = newest_ms
-        self._tail = (first, position)
+        self.last_batch_offset, self.last_batch_position = first, position
         self.size = position + size
         self.end_offset = last + 1
-
-    def append_run(self, run: Run) -> None:
-        """Write batches that were given their places."""
-        file, indexes = self._file or self.file, self._indexes
-        assert indexes is not None, "only a segment that was opened for writing grows"
-        file.append(run.parts())
-        indexes.enter_run(run)
-        self.max_timestamp_ms, self.max_timestamp_offset = indexes.max_timestamp_ms, indexes.max_timestamp_offset
-        if indexes.offsets.count >= self.index_entries_max:
-            self.roll_after_ms = LOOK_FIRST
-        if self.first_timestamp_ms is None:
-            self.first_timestamp_ms = run.first_ms
-        self._tail = run.tail
-        self.size += run.size
-        self.end_offset = run.end_offset
-
-    def place(
-        self, run: Run, *, leader_epoch: int, oldest_ms: int, newest_ms: int, batch_bytes_max: int, bytes_max: int
-    ) -> bool:
-        """Give the batches of a run their places at the end; false where every one of them needs a closer look."""
-        indexes = self._indexes
-        if indexes is None or self.roll_after_ms == LOOK_FIRST:
-            return False
-        return (
-            run.place(
-                first_offset=self.end_offset,
-                leader_epoch=leader_epoch,
-                oldest_ms=oldest_ms,
-                newest_ms=newest_ms,
-                batch_bytes_max=batch_bytes_max,
-                base_offset=self.base_offset,
-                position=self.size,
-                indexed_at=indexes.indexed_at,
-                interval_bytes=indexes.interval_bytes,
-                max_timestamp_ms=indexes.max_timestamp_ms,
-                max_timestamp_offset=indexes.max_timestamp_offset,
-                timed_ms=indexes.times.newest_ms,
-            )
-            and self.size + run.size <= bytes_max
-            and run.newest_ms <= self.roll_after_ms
-            and run.end_offset - self.base_offset <= OFFSET_DELTA_MAX
-            # The index could be full before the last of them, which then belongs into another segment.
-            and indexes.offsets.count + len(run) <= self.index_entries_max
-        )
 
     def note_aborted(self, transaction: AbortedTransaction) -> None:
         assert self._indexes is not None
@@ -325,8 +270,8 @@ class Segment:
             return 0
         if offset >= self.end_offset:
             return self.size
-        if offset == self._tail[0]:
-            return self._tail[1]
+        if offset == self.last_batch_offset:
+            return self.last_batch_position
         position = self.indexes.offsets.floor(offset - self.base_offset)
         while position < self.size:
             chunk = self.file.read(position=position, size=min(LOOKUP_BYTES, self.size - position))
@@ -390,12 +335,14 @@ class Segment:
         if offsets is None or times is None:
             indexes = self._build_indexes(self.size)
         else:
-            indexes = SegmentIndexes(self.base_offset, interval_bytes=self._interval_bytes)
-            indexes.offsets = OffsetIndex.from_bytes(offsets)
-            indexes.times = TimeIndex.from_bytes(times)
+            indexes = SegmentIndexes.of(
+                self.base_offset,
+                OffsetIndex.from_bytes(offsets),
+                TimeIndex.from_bytes(times),
+                interval_bytes=self._interval_bytes,
+            )
             indexes.max_timestamp_ms = self.max_timestamp_ms
             indexes.max_timestamp_offset = self.max_timestamp_offset
-        indexes.indexed_at = indexes.offsets.last_position
         indexes.aborted = aborted_index.decode(aborted) if aborted is not None else self._aborted_of(self)
         if offsets is None or times is None or aborted is None:
             self._indexes = indexes

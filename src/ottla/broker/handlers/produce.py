@@ -20,7 +20,6 @@ from uuid import UUID
 from ottla.broker.batches import append_batch, append_checked, checked, not_on_disk, refused
 from ottla.broker.caller import Caller
 from ottla.broker.pending import Pending
-from ottla.broker.plain_produce import ACKS_ALL, waits_for_disk
 from ottla.broker.services import Services
 from ottla.broker.transactional_writes import TransactionalWrite
 from ottla.coordinators.transactions.markers import TopicPartition
@@ -38,7 +37,7 @@ from ottla.errors import (
 )
 from ottla.metadata.internal_topics import is_internal
 from ottla.metadata.topics import NewTopic
-from ottla.partitions.partition import Partition
+from ottla.partitions.partition import ACKS_ALL, ACKS_LEADER, Partition
 from ottla.protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -59,7 +58,7 @@ def produce(
     request: ProduceRequest, version: int, caller: Caller, services: Services
 ) -> ProduceResponse | Pending | None:
     acks = request.acks
-    if acks not in (ACKS_ALL, 0, 1):
+    if acks not in (ACKS_ALL, ACKS_LEADER, 0):
         return _refuse_all(request, ErrorCode.INVALID_REQUIRED_ACKS)
     if request.transactional_id is not None:
         return _TransactionalRequest(request.transactional_id, request, version, services).respond(request)
@@ -77,7 +76,7 @@ def produce(
                 else:
                     partition = partitions.by_name(name, index)
                 answer = append_batch(partition, index, data.records, version=version)
-                if waits_for_disk(partition, acks):
+                if acks in partition.durable_acks:
                     wait = wait or _Wait(services, request.timeout_ms)
                     wait.add(partition, answers, len(answers))
             except Refusal as error:
@@ -168,7 +167,7 @@ class _TransactionalRequest:
                 return PartitionProduceResponse(index=index)
             self._writes.require_ongoing(self._transactional_id, partition, header)
         answer = append_checked(partition, index, records, header)
-        if waits_for_disk(partition, self._acks):
+        if self._acks in partition.durable_acks:
             self._wait.add(partition, answers, place)
         return answer
 
@@ -193,7 +192,7 @@ class _TransactionalRequest:
         def append(records: Buffer) -> None:
             answers[place] = append_checked(partition, index, records, header)
             if self._acks:
-                self._wait.release(number, partition if waits_for_disk(partition, self._acks) else None)
+                self._wait.release(number, partition if self._acks in partition.durable_acks else None)
 
         def refuse(error: Refusal) -> None:
             answers[place] = refused(index, error, _code_of(error, self._version))

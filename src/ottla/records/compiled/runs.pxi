@@ -86,6 +86,26 @@ cdef struct Span:
     bint is_indexed
     uint32_t relative_offset
     uint32_t position
+    # Of the time index, if that has an entry too.
+    bint is_timed
+    int64_t timed_ms
+    uint32_t timed_offset
+
+
+# Where batches are to stand, and what they may be: see `PlainRun.place`.
+cdef struct Place:
+    int64_t first_offset
+    int32_t leader_epoch
+    int64_t oldest_ms
+    int64_t newest_ms
+    int64_t batch_bytes_max
+    int64_t base_offset
+    int64_t position
+    int64_t indexed_at
+    int64_t interval_bytes
+    int64_t max_timestamp_ms
+    int64_t max_timestamp_offset
+    int64_t timed_ms
 
 
 cdef enum:
@@ -115,10 +135,9 @@ cdef class Run:
     cdef Py_ssize_t _count, _placed, _room, _entries
     cdef int32_t _leader_epoch
     cdef int64_t _last_at
-    cdef readonly int64_t size, end_offset, newest_ms, first_ms
+    cdef readonly int64_t size, end_offset, newest_ms
     cdef readonly int64_t max_timestamp_ms, max_timestamp_offset, indexed_at
     cdef readonly bint has_producer
-    cdef list _times
     cdef public int64_t log_start_offset
 
     def __cinit__(self, object data):
@@ -160,7 +179,12 @@ cdef class Run:
 
     @property
     def times(self):
-        return () if self._times is None else self._times
+        cdef Py_ssize_t i
+        return tuple([
+            (self._spans[i].timed_ms, self._spans[i].timed_offset)
+            for i in range(self._placed)
+            if self._spans[i].is_indexed and self._spans[i].is_timed
+        ])
 
     @property
     def tail(self):
@@ -201,56 +225,60 @@ cdef class Run:
         int64_t max_timestamp_offset,
         int64_t timed_ms,
     ):
+        cdef Place at = Place(
+            first_offset, leader_epoch, oldest_ms, newest_ms, batch_bytes_max, base_offset, position, indexed_at,
+            interval_bytes, max_timestamp_ms, max_timestamp_offset, timed_ms,
+        )
+        return self.take_places(&at)
+
+    cdef bint take_places(self, Place* to) except -1:
+        """See `PlainRun.place`. What `to` says of indexes and timestamps moves on with the batches."""
         cdef Facts facts
         cdef Py_buffer buffer
         cdef Py_ssize_t i
         cdef const uint8_t* p
-        cdef int64_t at = position, offset = first_offset, last_offset
+        cdef int64_t at = to.position, offset = to.first_offset, last_offset
         cdef Span* span
         cdef object covered
         self.newest_ms, self.has_producer = -1, False
         self._placed = self._entries = 0
-        self._times = None
         self.hold(&buffer)
         try:
             for i in range(self._count):
                 span = self._spans + i
                 p = <const uint8_t*>buffer.buf + span.at
-                if not take_facts(p, span.size, batch_bytes_max, &facts):
+                if not take_facts(p, span.size, to.batch_bytes_max, &facts):
                     return False
-                if facts.newest_ms < oldest_ms or facts.newest_ms > newest_ms:
+                if facts.newest_ms < to.oldest_ms or facts.newest_ms > to.newest_ms:
                     return False
                 covered = PyMemoryView_FromMemory(<char*>p + ATTRIBUTES_AT, span.size - ATTRIBUTES_AT, PyBUF_READ)
                 if <uint32_t>crc32c(covered) != facts.crc:
                     return False
-                if i == 0:
-                    self.first_ms = facts.newest_ms
                 span.offset = offset
                 self._last_at = at
                 last_offset = offset + facts.records - 1
                 self.has_producer |= facts.has_producer
                 if facts.newest_ms > self.newest_ms:
                     self.newest_ms = facts.newest_ms
-                if facts.newest_ms > max_timestamp_ms:
-                    max_timestamp_ms, max_timestamp_offset = facts.newest_ms, last_offset
-                span.is_indexed = at - indexed_at > interval_bytes
+                if facts.newest_ms > to.max_timestamp_ms:
+                    to.max_timestamp_ms, to.max_timestamp_offset = facts.newest_ms, last_offset
+                span.is_indexed = at - to.indexed_at > to.interval_bytes
                 if span.is_indexed:
-                    indexed_at = at
-                    span.relative_offset = <uint32_t>(last_offset - base_offset)
+                    to.indexed_at = at
+                    span.relative_offset = <uint32_t>(last_offset - to.base_offset)
                     span.position = <uint32_t>at
                     self._entries += 1
-                    if max_timestamp_ms > timed_ms:
-                        timed_ms = max_timestamp_ms
-                        if self._times is None:
-                            self._times = []
-                        self._times.append((timed_ms, max_timestamp_offset - base_offset))
+                    span.is_timed = to.max_timestamp_ms > to.timed_ms
+                    if span.is_timed:
+                        span.timed_ms = to.timed_ms = to.max_timestamp_ms
+                        span.timed_offset = <uint32_t>(to.max_timestamp_offset - to.base_offset)
                 offset += facts.records
                 at += span.size
         finally:
             PyBuffer_Release(&buffer)
-        self._leader_epoch, self._placed = leader_epoch, self._count
-        self.size, self.end_offset, self.indexed_at = at - position, offset, indexed_at
-        self.max_timestamp_ms, self.max_timestamp_offset = max_timestamp_ms, max_timestamp_offset
+        self._leader_epoch, self._placed = to.leader_epoch, self._count
+        self.size, self.end_offset, self.indexed_at = at - to.position, offset, to.indexed_at
+        self.max_timestamp_ms, self.max_timestamp_offset = to.max_timestamp_ms, to.max_timestamp_offset
         return True
 
     def entries(self):
@@ -266,6 +294,16 @@ cdef class Run:
                 p[at] = self._spans[i].position
                 at += 1
         return offsets, positions
+
+    cdef bint is_small(self) noexcept:
+        """Whether it is cheaper to copy them together than to write each from where it is."""
+        return self.size <= JOINED_BYTES_MAX * self._count
+
+    cdef void put_prefixes(self, uint8_t* source) noexcept:
+        """Where the batches can be written to: what stands before a checksum is the broker's."""
+        cdef Py_ssize_t i
+        for i in range(self._count):
+            put_prefix(source + self._spans[i].at, self._spans[i].offset, self._spans[i].size, self._leader_epoch)
 
     cdef bytes join(self, const uint8_t* source):
         """One piece of memory with all of them."""
@@ -287,8 +325,10 @@ cdef class Run:
         self.hold(&buffer)
         try:
             self.require_places()
-            if self.size <= JOINED_BYTES_MAX * self._count:
+            if self.is_small():
                 return [self.join(<const uint8_t*>buffer.buf)]
+            if not buffer.readonly:
+                self.put_prefixes(<uint8_t*>buffer.buf)
             for i in range(self._count):
                 span = self._spans + i
                 if buffer.readonly:
@@ -296,7 +336,6 @@ cdef class Run:
                     parts.append(PyBytes_FromStringAndSize(<char*>prefix, BATCH_PREFIX_BYTES))
                     parts.append(self._data[span.at + BATCH_PREFIX_BYTES : span.at + span.size])
                 else:
-                    put_prefix(<uint8_t*>buffer.buf + span.at, span.offset, span.size, self._leader_epoch)
                     parts.append(self._data[span.at : span.at + span.size])
         finally:
             PyBuffer_Release(&buffer)
