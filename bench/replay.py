@@ -21,6 +21,7 @@ from pathlib import Path
 
 from bench.append import workplace
 from bench.network import ask, connect, start_process, take_answers
+from bench.peers import free_memory
 from bench.spark_cpu import Meter, Spent
 from ottla.clock import SystemClock
 from ottla.error_codes import ErrorCode
@@ -74,6 +75,8 @@ def main() -> int:
 
 def replay(tree: Path, directory: Path, *, gigabytes: float, pause_us: int) -> Spent:
     """What a broker of this working copy computes for so much."""
+    # Else the one whose memory went back to the machine's host pays for that.
+    free_memory.settle(is_quick=False)
     with ExitStack() as stack:
         command = [sys.executable, "-m", "ottla", "serve", "--data-dir", str(directory), "--listen", "127.0.0.1:0"]
         environment = os.environ | {"PYTHONPATH": str(tree.resolve() / "src")}
