@@ -151,7 +151,7 @@ class PlainSegmentEnd:
     @property
     def file(self) -> Any:
         """The open file."""
-        raise NotImplementedError
+        raise AssertionError("the segment knows its file")
 
 
 FileEnd = PlainFileEnd

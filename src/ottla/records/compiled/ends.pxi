@@ -104,10 +104,6 @@ cdef class IndexEnd:
         self.indexed_at = run.indexed_at
         return 0
 
-    def enter_run(self, Run run not None):
-        run.require_places()
-        self.take(run)
-
     def take_waiting(self):
         cdef bytes offsets = PyBytes_FromStringAndSize(NULL, self.waiting * sizeof(uint32_t))
         cdef bytes positions = PyBytes_FromStringAndSize(NULL, self.waiting * sizeof(uint32_t))
