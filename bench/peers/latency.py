@@ -11,7 +11,7 @@ from functools import partial
 from bench.peers import topics
 from bench.peers.contract import KAFKA, OURS, Broker, Load, Pace, Row, Session, Task, Turn, Turns, Unmeasured
 from bench.peers.intended import PERCENTILES
-from bench.peers.librdkafka import together, warm_up
+from bench.peers.librdkafka import READING, together, warm_up
 from bench.peers.phases import Done, client, metered
 from bench.peers.policies import ACKS_1, EVEN, Policy
 from bench.peers.servers import BOTH
@@ -32,7 +32,7 @@ STOLEN_RULE = (
     "took makes as large a share of the records late.",
 )
 """The same in words, for pages."""
-CLIENT = f"librdkafka (its own linger, 5 ms), {PARTITIONS} partitions, 1 producer, 1 consumer"
+CLIENT = f"{READING}, its own linger of 5 ms, {PARTITIONS} partitions, 1 producer, 1 consumer"
 
 
 def sessions(pace: Pace, store: Store) -> list[Session]:

@@ -12,6 +12,7 @@ from confluent_kafka import Consumer, TopicPartition
 from bench.peers.intended import percentiles
 from bench.peers.latency_produce import DUE
 from bench.peers.phases import Done, serve
+from bench.peers.rdkafka_consume import SETTINGS
 
 POLL_S = 0.1
 QUIET_NS = 1_000_000_000
@@ -24,8 +25,7 @@ class Timed:
     """Kept between phases."""
 
     def __init__(self, bootstrap: str, topic: str, *, partitions: int) -> None:
-        settings = {"bootstrap.servers": bootstrap, "group.id": "bench", "enable.auto.commit": False, "log_level": 0}
-        self._consumer = Consumer(settings)
+        self._consumer = Consumer({"bootstrap.servers": bootstrap, **SETTINGS})
         shares = [TopicPartition(topic, number) for number in range(partitions)]
         for share in shares:
             share.offset = self._consumer.get_watermark_offsets(share, timeout=ASK_S_MAX)[1]

@@ -14,6 +14,14 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from bench.peers.phases import Done, serve
 
+SETTINGS = {
+    "group.id": "bench",
+    "enable.auto.commit": False,
+    "log_level": 0,
+    # By default whoever has enough before it asks for nothing for a second: the quicker broker would wait more.
+    "fetch.queue.backoff.ms": 10,
+}
+"""Of every consumer that is measured."""
 BATCH = 1_000
 WAIT_S = 0.002
 SILENCE_S_MAX = 60.0
@@ -25,15 +33,7 @@ class Consumers:
     def __init__(
         self, bootstrap: str, topic: str, *, partitions: int, consumers: int, records: int, is_tail: bool = False
     ) -> None:
-        chosen = {
-            "bootstrap.servers": bootstrap,
-            "group.id": "bench",
-            "enable.auto.commit": False,
-            "log_level": 0,
-            # By default whoever has enough before it asks for nothing for a second: the quicker broker would wait more.
-            "fetch.queue.backoff.ms": 10,
-        }
-        self._consumers = [Consumer(chosen) for _ in range(consumers)]
+        self._consumers = [Consumer({"bootstrap.servers": bootstrap, **SETTINGS}) for _ in range(consumers)]
         self._shares = [
             [TopicPartition(topic, number) for number in range(each, partitions, consumers)]
             for each in range(consumers)
