@@ -11,9 +11,10 @@ from functools import partial
 from bench.peers import topics
 from bench.peers.contract import KAFKA, OURS, Broker, Load, Pace, Row, Session, Task, Turn, Turns, Unmeasured
 from bench.peers.intended import PERCENTILES
-from bench.peers.librdkafka import READING, together, warm_up
+from bench.peers.librdkafka import together, warm_up
 from bench.peers.phases import Done, client, metered
 from bench.peers.policies import ACKS_1, EVEN, Policy
+from bench.peers.rdkafka_reading import READING
 from bench.peers.servers import BOTH
 from bench.peers.store import Store
 

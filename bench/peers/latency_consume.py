@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, TopicPartition
 from bench.peers.intended import percentiles
 from bench.peers.latency_produce import DUE
 from bench.peers.phases import Done, serve
-from bench.peers.rdkafka_consume import SETTINGS
+from bench.peers.rdkafka_reading import SETTINGS
 
 POLL_S = 0.1
 QUIET_NS = 1_000_000_000

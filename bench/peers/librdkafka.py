@@ -25,6 +25,7 @@ from bench.peers.contract import (
 from bench.peers.free_memory import drop_cached
 from bench.peers.phases import Client, Done, client, metered, warmed
 from bench.peers.policies import ACKS_1, EVEN, Policy
+from bench.peers.rdkafka_reading import READING
 from bench.peers.servers import BOTH
 
 SIZES = (100, 1_000, 10_000)
@@ -33,7 +34,6 @@ PRODUCERS = (1, 50)
 CPU_GROUP = "Start, memory and CPU"
 CPU_PARTITIONS = 6
 FETCH_PARTITIONS = 20
-READING = "librdkafka with fetch.queue.backoff.ms=10"
 CONSUMERS = (1, 20)
 COLD_BYTES = {100: 300_000_000, 1_000: 1_000_000_000}
 """What is read cold, by the size of a record."""

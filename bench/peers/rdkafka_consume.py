@@ -13,15 +13,8 @@ from time import perf_counter, sleep
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from bench.peers.phases import Done, serve
+from bench.peers.rdkafka_reading import SETTINGS
 
-SETTINGS = {
-    "group.id": "bench",
-    "enable.auto.commit": False,
-    "log_level": 0,
-    # By default whoever has enough before it asks for nothing for a second: the quicker broker would wait more.
-    "fetch.queue.backoff.ms": 10,
-}
-"""Of every consumer that is measured."""
 BATCH = 1_000
 WAIT_S = 0.002
 SILENCE_S_MAX = 60.0
