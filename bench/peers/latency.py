@@ -1,7 +1,7 @@
 """How long a record takes from when it is due at its producer until its reader has it, at shares of what can be borne.
 
 First the maximum of each side, a producer and a reader at the same time as quickly as they go; then both sides at the
-same rate, which is a share of the smaller maximum.
+same rate, a share of the smallest round of either: a median would be more than is borne whenever the machine is slower.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ GROUP = "Latency"
 SIZE = 1_000
 PARTITIONS = 6
 SHARES = (50, 80)
-"""Of the smaller maximum, in percent."""
+"""Of the smallest round of the maxima, in percent."""
 MOST_TIMES, WAIT_TIMES = 2.0, 6.0
 """How many times as long as that of a throughput a phase takes, for the most and for the waits at shares of it: one
 stall of the disk must not be all of the slowest thousandth."""
@@ -74,7 +74,7 @@ def _waits(policy: Policy, share: int, pace: Pace, store: Store) -> Task:
         name: Row(
             id=f"latency-{policy.key}-{share}-{name}",
             group=GROUP,
-            what=f"{name} from due to read, {SIZE:,} B at {share} % of the slower side's most",
+            what=f"{name} from due to read, {SIZE:,} B at {share} % of what both bore in each round",
             settings=CLIENT,
             fsync=_visible(policy),
             unit="ms",
@@ -90,10 +90,10 @@ def _waits(policy: Policy, share: int, pace: Pace, store: Store) -> Task:
 def rate_of(store: Store, policy: Policy, share: int) -> float:
     """Records a second at which both sides are looked at."""
     most = store.result(maximum_id(policy))
-    medians = [] if most is None else [median for side in most.turns if (median := most.median(side))]
-    if not medians:
+    borne = [] if most is None else [value for side in most.turns for value in most.values(side)]
+    if not borne:
         raise Unmeasured(f"how much each side bears is not known: measure {maximum_id(policy)} first")
-    return min(medians) * share / 100
+    return min(borne) * share / 100
 
 
 def _most(row: Row, broker: Broker, *, policy: Policy, pace: Pace) -> Turns:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.peers import conditions, raw_client
+from bench.peers import conditions, latency, raw_client
 from bench.peers.__main__ import PARTS, thinned, unknown
-from bench.peers.contract import NOT_PRODUCED, OURS, QUICK, Pace, Row, Session, Turn
+from bench.peers.contract import KAFKA, NOT_PRODUCED, OURS, QUICK, Pace, Row, Session, Turn
 from bench.peers.memory import parse_status
 from bench.peers.policies import EVEN
 from bench.peers.store import Store
@@ -102,6 +102,18 @@ def test_rows_are_unknown_that_were_never_measured_or_lie_too_far_apart(
                 store.add(row, side, Turn(value=value))
 
     assert unknown([raw], store) == [spread_out.id, *(row.id for row in never)]
+
+
+def test_latencies_are_looked_at_below_what_either_side_bore_in_any_of_its_rounds(
+    rows: list[Row], tmp_path: Path
+) -> None:
+    store, (policy, *_) = Store(tmp_path / "kept"), EVEN
+    most = next(row for row in rows if row.id == latency.maximum_id(policy))
+    for side, values in ((OURS, (240.0, 250.0, 230.0)), (KAFKA, (200.0, 120.0, 210.0))):
+        for value in values:
+            store.add(most, side, Turn(value=value))
+
+    assert latency.rate_of(store, policy, 50) == 60.0
 
 
 def test_a_quick_run_is_told_by_its_pace_and_has_a_single_round() -> None:
