@@ -37,13 +37,18 @@ CLIENT = f"{READING}, its own linger of 5 ms, {PARTITIONS} partitions, 1 produce
 
 
 def sessions(pace: Pace, store: Store) -> list[Session]:
-    """The maxima, and then the waits at shares of them."""
-    most = [_maximum(policy, pace) for policy in EVEN]
-    waits = [_waits(policy, share, pace, store) for policy in EVEN for share in SHARES]
-    return [
-        Session(name="the most that each side bears", sides=BOTH, tasks=most, warm_up=warm_up(pace)),
-        Session(name="latency", sides=BOTH, tasks=waits, warm_up=warm_up(pace)),
-    ]
+    """The maximum of each policy, and then the waits at shares of it.
+
+    A session of its own for each, so that the sides follow one another within a minute and not after all other waits: a
+    machine that shares its cores with others is not the same machine a few minutes later.
+    """
+    return [session for policy in EVEN for session in _of_policy(policy, pace, store)]
+
+
+def _of_policy(policy: Policy, pace: Pace, store: Store) -> list[Session]:
+    named = {f"the most that each side bears, {policy.key}": _maximum(policy, pace)}
+    named |= {f"latency, {policy.key} at {share} %": _waits(policy, share, pace, store) for share in SHARES}
+    return [Session(name=name, sides=BOTH, tasks=[task], warm_up=warm_up(pace)) for name, task in named.items()]
 
 
 def _visible(policy: Policy) -> str:

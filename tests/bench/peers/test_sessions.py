@@ -87,7 +87,11 @@ def test_a_run_that_tries_things_out_takes_the_ends_of_one_session_of_each_kind(
         "produce with librdkafka, acks1",
         "produce with Java, acks1",
     ]
-    assert {"raw", "start", "latency", "the most that each side bears", "fetch with Java"} <= set(names)
+    assert {"raw", "start", "fetch with Java"} <= set(names)
+    assert [name for name in names if name.startswith(("latency", "the most"))] == [
+        "the most that each side bears, acks1",
+        "latency, acks1 at 50 %",
+    ]
     assert all(1 <= len(session.tasks) <= 2 for session in thin)
 
 
@@ -102,6 +106,17 @@ def test_rows_are_unknown_that_were_never_measured_or_lie_too_far_apart(
                 store.add(row, side, Turn(value=value))
 
     assert unknown([raw], store) == [spread_out.id, *(row.id for row in never)]
+
+
+def test_each_load_is_waited_at_in_a_session_of_its_own_behind_the_maximum_it_is_a_share_of(tmp_path: Path) -> None:
+    waits = latency.sessions(Pace(), Store(tmp_path))
+
+    assert all(len(session.tasks) == 1 for session in waits)
+    assert [session.tasks[0].rows[0].id.removesuffix("-p50") for session in waits] == [
+        f"latency-{load}-{policy.key}" if load == "most" else f"latency-{policy.key}-{load}"
+        for policy in EVEN
+        for load in ("most", "50", "80")
+    ]
 
 
 def test_latencies_are_looked_at_below_what_either_side_bore_in_any_of_its_rounds(
