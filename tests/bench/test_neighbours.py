@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.neighbours import LOOKS_MAX, Neighbours, Reading, Speed, reading, spin_s
+from bench.neighbours import LOOKS_MAX, TURNS_MAX, Neighbours, Reading, Speed, reading, spin_s
 
 TURN = 1000
 
@@ -42,7 +42,7 @@ def test_what_others_may_take_goes_by_what_is_measured(stolen_max: float, is_dis
 
 
 def test_the_last_of_a_few_turns_counts_however_much_it_was_disturbed() -> None:
-    assert neighbours(then=0.4).undisturbed(count(1).__next__) == 3
+    assert neighbours(then=0.4).undisturbed(count(1).__next__) == TURNS_MAX
 
 
 def test_a_quiet_moment_is_not_waited_for_without_end() -> None:
