@@ -23,7 +23,7 @@ T = TypeVar("T")
 STOLEN_MAX = 0.05
 """The share of all processors' time that may go to others during a turn."""
 TURNS_MAX = 6
-"""Where others come and go within seconds, each of three turns was disturbed as often as not."""
+"""Where others come and go within seconds, each of three turns was disturbed in a quarter of the rounds."""
 LOOK_S = 2.0
 LOOKS_MAX = 30
 STOLEN_FIELD = 7
