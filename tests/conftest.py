@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import tempfile
+import warnings
+from collections.abc import Generator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -78,6 +81,11 @@ SLOW_PLACES = (
 """Each test there is quick, but all together they take too long for `make check`: most start processes."""
 
 
+LEAVES_SOCKETS = "leaves_sockets"
+UNCLOSED = "ignore:unclosed:ResourceWarning"
+
+
+@pytest.hookimpl(trylast=True)  # The marks that other rooms add are there by then.
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Whatever asks for Kafka's jars or a Java needs the peers, whether or not it says so."""
     for item in items:
@@ -85,6 +93,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.peers)
         if item.nodeid.startswith(SLOW_PLACES):
             item.add_marker(pytest.mark.slow)
+        if item.get_closest_marker(LEAVES_SOCKETS):
+            item.add_marker(pytest.mark.filterwarnings(UNCLOSED))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None]:
+    """Collect the sockets that were left before a test begins that may not leave any, and would be blamed for them."""
+    yield
+    may_next = nextitem is not None and nextitem.get_closest_marker(LEAVES_SOCKETS)
+    if item.get_closest_marker(LEAVES_SOCKETS) and not may_next:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "unclosed", ResourceWarning)
+            gc.collect()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

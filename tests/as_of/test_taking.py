@@ -89,6 +89,7 @@ def test_a_real_broker_finds_the_same_inside_batches_of_any_shape(
 
 
 @pytest.mark.filterwarnings("ignore:read_text is deprecated:DeprecationWarning")
+@pytest.mark.leaves_sockets  # kafka-python's, when it gives up a connection.
 def test_another_client_finds_the_same_offsets(address: str) -> None:
     base_ms = SystemClock().now_ms() - 60 * MINUTE_MS
     with ottla.connect(address) as client:

@@ -21,7 +21,11 @@ with warnings.catch_warnings():
     from kafka import KafkaAdminClient
     from kafka.structs import OffsetAndMetadata, TopicPartition
 
-pytestmark = pytest.mark.filterwarnings("ignore:read_text is deprecated:DeprecationWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:read_text is deprecated:DeprecationWarning"),
+    # kafka-python leaves the socket of a connection that it gives up, as it does when the machine stands still.
+    pytest.mark.leaves_sockets,
+]
 
 COMMAND = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 

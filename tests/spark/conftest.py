@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 SOURCES = Path(__file__).resolve().parents[2] / "src"
 CHECKPOINT_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
-UNCLOSED = "ignore:unclosed:ResourceWarning"
-"""Spark's Python side opens sockets for the life of the program and leaves them to the collector."""
 SPARK_FIXTURES = {"spark", "spark_java"}
 
 
@@ -48,7 +46,8 @@ def mark_spark_tests(items: list[pytest.Item], here: Path) -> None:
     for item in items:
         if here in item.path.parents and SPARK_FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.slow)
-            item.add_marker(pytest.mark.filterwarnings(UNCLOSED))
+            # Spark's Python side opens sockets for the life of the program.
+            item.add_marker(pytest.mark.leaves_sockets)
 
 
 @pytest.fixture(scope="session")

@@ -32,7 +32,11 @@ SETTINGS = {
 CLASSIC, CONSUMER, IDLE = "busy.classic", "busy.consumer", "idle"
 TOPIC = "orders"
 
-pytestmark = pytest.mark.filterwarnings("ignore:read_text is deprecated:DeprecationWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:read_text is deprecated:DeprecationWarning"),
+    # kafka-python leaves the socket of a connection that it gives up, as it does when the machine stands still.
+    pytest.mark.leaves_sockets,
+]
 
 
 class Stage:

@@ -47,7 +47,11 @@ IDLE, CLASSIC, CONSUMER = GROUPS = ("idle", "active.classic", "active.consumer")
 COMMITTED = {("orders", 0): 4, ("orders", 1): 10, ("payments", 2): 0}
 """By each group: somewhere, at the end, at the beginning; nothing in the other partitions."""
 
-pytestmark = pytest.mark.filterwarnings("ignore:read_text is deprecated:DeprecationWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:read_text is deprecated:DeprecationWarning"),
+    # kafka-python leaves the socket of a connection that it gives up, as it does when the machine stands still.
+    pytest.mark.leaves_sockets,
+]
 
 
 @pytest.fixture(scope="module")

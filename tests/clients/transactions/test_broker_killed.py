@@ -27,7 +27,7 @@ pytestmark = [
     # kafka-python reads its own message definitions in a way that newer Pythons advise against.
     pytest.mark.filterwarnings("ignore:read_text is deprecated:DeprecationWarning"),
     # And it leaves sockets behind when it cannot connect.
-    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+    pytest.mark.leaves_sockets,
 ]
 
 

@@ -46,6 +46,8 @@ pytestmark = [
     pytest.mark.slow,
     # kafka-python reads its own message definitions in a way that newer Pythons advise against.
     pytest.mark.filterwarnings("ignore:read_text is deprecated:DeprecationWarning"),
+    # kafka-python leaves the socket of a connection that it gives up, as it does when the machine stands still.
+    pytest.mark.leaves_sockets,
     # confluent-kafka aborts when it is closed, which one that was fenced cannot do.
     pytest.mark.filterwarnings("ignore:Producer abort_transaction failed:RuntimeWarning"),
 ]
