@@ -14,7 +14,7 @@ import pytest
 
 from bench.neighbours import TURNS_MAX, Neighbours, Reading
 from bench.peers.contract import KAFKA, NOT_PRODUCED, OURS, Broker, Pace, Row, Session, Task, Turn, Unmeasured
-from bench.peers.rounds import chosen
+from bench.peers.rounds import UNEXPECTED_TURNS_MAX, chosen
 from bench.peers.rounds import take as take_rounds
 from bench.peers.store import Store
 from tests.peers.maven import PeerMissing
@@ -92,12 +92,32 @@ def test_a_task_that_neighbours_disturbed_is_taken_again_with_a_broker_of_its_ow
         ticks[0], ticks[1] = ticks[0] + 100 * next(disturbed), ticks[1] + 100
         return stage.work(broker)
 
-    session = replace(stage.session(), tasks=[Task(rows=(ROW,), take={OURS: work, KAFKA: work})])
+    row = replace(ROW, expected=1.0)
+    session = replace(stage.session(), tasks=[Task(rows=(row,), take={OURS: work, KAFKA: work})])
     take(session, store, tmp_path / "data", pace=replace(PACE, rounds=1), neighbours=Neighbours(read, lambda s: None))
 
     # Ours was quiet in its third turn; Kafka never was, and its last one counts as it is.
     starts = [event for event in stage.events if event.startswith("start")]
     assert starts == ["start ottla"] * 3 + ["start kafka"] * TURNS_MAX
+    assert values(store) == {OURS: 1, KAFKA: 1}
+
+
+def test_a_task_of_which_nothing_is_expected_is_taken_again_once(stage: Stage, tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    ticks = [0, 0]
+
+    def read() -> Reading:
+        return Reading(*ticks)
+
+    def work(broker: Broker) -> Mapping[str, Turn]:
+        ticks[0], ticks[1] = ticks[0] + 100, ticks[1] + 100
+        return stage.work(broker)
+
+    session = replace(stage.session(), tasks=[Task(rows=(ROW,), take={OURS: work, KAFKA: work})])
+    take(session, store, tmp_path / "data", pace=replace(PACE, rounds=1), neighbours=Neighbours(read, lambda s: None))
+
+    starts = [event for event in stage.events if event.startswith("start")]
+    assert starts == ["start ottla"] * UNEXPECTED_TURNS_MAX + ["start kafka"] * UNEXPECTED_TURNS_MAX
     assert values(store) == {OURS: 1, KAFKA: 1}
 
 
