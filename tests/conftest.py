@@ -16,6 +16,7 @@ import pytest
 from hypothesis import settings
 
 from ottla.records import kernel
+from tests import stolen
 from tests.peers import kafka, spark_start
 from tests.report import Report, collect
 
@@ -86,7 +87,7 @@ UNCLOSED = "ignore:unclosed:ResourceWarning"
 
 
 @pytest.hookimpl(trylast=True)  # The marks that other rooms add are there by then.
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Whatever asks for Kafka's jars or a Java needs the peers, whether or not it says so."""
     for item in items:
         if {"java", "kafka_jars"} & set(getattr(item, "fixturenames", ())):
@@ -95,6 +96,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slow)
         if item.get_closest_marker(LEAVES_SOCKETS):
             item.add_marker(pytest.mark.filterwarnings(UNCLOSED))
+        if item.get_closest_marker("slow") or item.get_closest_marker("peers"):
+            stolen.watch(item, Report(config.stash[_DIRECTORY]))
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    stolen.begin(item)
 
 
 @pytest.hookimpl(wrapper=True)
