@@ -103,7 +103,8 @@ def _measure(sessions: list[Session], store: Store, pace: Pace, options: argpars
                 take(session, store, options.directory, pace=pace, is_resumed=options.resume)
         finally:
             # Only now are all peers there that this run has brought.
-            store.keep_facts(conditions.facts(options.directory, pace), taken=datetime.now(UTC))
+            kept, _ = store.facts()
+            store.keep_facts(conditions.facts(options.directory, pace, kept), taken=datetime.now(UTC))
 
 
 def unknown(sessions: Sequence[Session], store: Store) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import ottla
@@ -19,10 +20,15 @@ from tests.peers.maven import PeerMissing
 PORT = 9092
 TOPIC = "TOPIC"
 JAVA = ("java", "-cp", "'libs/*'")
+DESCRIBED: Mapping[str, Callable[[], str]] = {
+    "Redis server": redis.described,
+    "nats-server": nats.described,
+    "kafko": kafko_rows.described,
+}
 
 
-def facts(directory: Path, pace: Pace) -> list[str]:
-    """One line each."""
+def facts(directory: Path, pace: Pace, kept: Sequence[str] = ()) -> list[str]:
+    """One line each. Of a peer that is not there now, what was kept of an earlier run: its rows still stand."""
     with append.workplace(directory) as place:
         disk = append.describe_disk(place)
     heap = " ".join(servers.JVM)
@@ -32,7 +38,7 @@ def facts(directory: Path, pace: Pace) -> list[str]:
         f"ottla {ottla.__version__}, {machine.versions('uvloop', 'confluent-kafka')}, librdkafka {_librdkafka()}",
         _java(),
         f"Apache Kafka {kafka.KAFKA_VERSION}, one combined KRaft node, started with `{heap}`, its own defaults",
-        *_others(),
+        *others(kept),
         f"Ottla and Kafka: `{', '.join(f'{name}={value}' for name, value in servers.EQUAL.items())}`",
         f"warm-up: {pace.warm_up_s:g} s of work before a session's first timed part, before each run of the raw client;"
         f" {pace.again_s:g} s of its own work before each further row of a session; it goes on until the work goes no"
@@ -76,14 +82,14 @@ def commands() -> list[str]:
     ]
 
 
-def _others() -> list[str]:
-    """The other peers that are there, by their own words; brings none."""
+def others(kept: Sequence[str], described: Mapping[str, Callable[[], str]] = DESCRIBED) -> list[str]:
+    """The other peers by their own words, the first of which is the key; brings none."""
     found: list[str] = []
-    for described in (redis.described, nats.described, kafko_rows.described):
+    for name, describe in described.items():
         try:
-            found.append(described())
+            found.append(describe())
         except PeerMissing:
-            continue
+            found += [line for line in kept if line.startswith(name)]
     return found
 
 

@@ -150,6 +150,13 @@ class Task:
     """By side; a side that is not named does not do it. May raise Unmeasured."""
     stolen_max: float = STOLEN_MAX
     """The share of all processors' time that may go to others meanwhile."""
+    sets_load: bool = False
+    """Whether other tasks work at a share of what this one gives."""
+
+    @property
+    def decides(self) -> bool:
+        """Whether what is expected of a row hangs on it."""
+        return self.sets_load or any(row.expected is not None for row in self.rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

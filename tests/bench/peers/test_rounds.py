@@ -102,7 +102,10 @@ def test_a_task_that_neighbours_disturbed_is_taken_again_with_a_broker_of_its_ow
     assert values(store) == {OURS: 1, KAFKA: 1}
 
 
-def test_a_task_of_which_nothing_is_expected_is_taken_again_once(stage: Stage, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("sets_load", "turns"), [(False, UNEXPECTED_TURNS_MAX), (True, TURNS_MAX)])
+def test_a_task_of_which_nothing_is_expected_is_taken_again_once_unless_others_hang_on_it(
+    sets_load: bool, turns: int, stage: Stage, tmp_path: Path
+) -> None:
     store = Store(tmp_path / "store")
     ticks = [0, 0]
 
@@ -113,11 +116,12 @@ def test_a_task_of_which_nothing_is_expected_is_taken_again_once(stage: Stage, t
         ticks[0], ticks[1] = ticks[0] + 100, ticks[1] + 100
         return stage.work(broker)
 
-    session = replace(stage.session(), tasks=[Task(rows=(ROW,), take={OURS: work, KAFKA: work})])
+    task = Task(rows=(ROW,), take={OURS: work, KAFKA: work}, sets_load=sets_load)
+    session = replace(stage.session(), tasks=[task])
     take(session, store, tmp_path / "data", pace=replace(PACE, rounds=1), neighbours=Neighbours(read, lambda s: None))
 
     starts = [event for event in stage.events if event.startswith("start")]
-    assert starts == ["start ottla"] * UNEXPECTED_TURNS_MAX + ["start kafka"] * UNEXPECTED_TURNS_MAX
+    assert starts == ["start ottla"] * turns + ["start kafka"] * turns
     assert values(store) == {OURS: 1, KAFKA: 1}
 
 

@@ -16,6 +16,7 @@ from bench.peers.threads import busiest_ticks
 from ottla.protocol.connection import ServerConnection
 from ottla.protocol.messages.produce import ProduceRequest
 from ottla.records.reader import read_batch
+from tests.peers.maven import PeerMissing
 
 
 @pytest.fixture
@@ -163,6 +164,16 @@ def test_the_commands_on_the_page_name_no_place_of_this_machine() -> None:
     assert str(Path.cwd()) not in text
     assert str(Path.home()) not in text
     assert "kafka.Kafka server.properties" in text
+
+
+def test_a_peer_that_is_not_there_now_keeps_the_words_of_the_run_that_measured_it() -> None:
+    def absent() -> str:
+        raise PeerMissing("not installed")
+
+    described = {"Redis server": absent, "nats-server": lambda: "nats-server: v2", "kafko": absent}
+    kept = ["a machine", "Redis server v=7", "nats-server: v1"]
+
+    assert conditions.others(kept, described) == ["Redis server v=7", "nats-server: v2"]
 
 
 def test_memory_is_read_from_what_the_kernel_tells_of_a_process() -> None:
