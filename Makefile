@@ -1,7 +1,7 @@
 # `make` alone lists the targets. Each one sets up what it needs, once.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run check test test-long bench bench-peers fuzz lock clean
+.PHONY: help setup run check lint test test-long bench bench-peers fuzz lock clean
 SHELL := /bin/sh
 MAKEFLAGS += --no-print-directory
 
@@ -27,13 +27,15 @@ run: ## A broker, a shop's orders and a pipeline on Spark, live; RUN_SECONDS=60 
 	@sh scripts/peers.sh java
 	@$(python) -m examples.orders.main $(ARGS)
 
-check: ## Format, lint, types, import contracts, tidiness, fast tests; before each commit
+check: lint ## Format, lint, types, import contracts, tidiness, fast tests; before each commit
+	@$(python) -m pytest -q -m "not slow and not peers" -n $(JOBS) --dist worksteal $(ARGS)
+
+lint: ## The part of it that runs no test
 	@sh scripts/setup.sh dev
 	@$(python) -m ruff format --check --quiet . && echo "format: fine"
 	@$(python) -m ruff check --quiet . && echo "lint: fine"
 	@$(python) -m mypy
 	@.venv/bin/lint-imports --no-logo
-	@$(python) -m pytest -q -m "not slow and not peers" -n $(JOBS) --dist worksteal $(ARGS)
 
 test: ## Every test, at counts that take minutes (peers: skipped when missing)
 	@sh scripts/setup.sh dev
