@@ -96,8 +96,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.slow)
         if item.get_closest_marker(LEAVES_SOCKETS):
             item.add_marker(pytest.mark.filterwarnings(UNCLOSED))
-        if item.get_closest_marker("slow") or item.get_closest_marker("peers"):
-            stolen.watch(item, Report(config.stash[_DIRECTORY]))
+        stolen.watch(item, Report(config.stash[_DIRECTORY]))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
