@@ -89,6 +89,7 @@ UNCLOSED = "ignore:unclosed:ResourceWarning"
 @pytest.hookimpl(trylast=True)  # The marks that other rooms add are there by then.
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Whatever asks for Kafka's jars or a Java needs the peers, whether or not it says so."""
+    report = Report(config.stash[_DIRECTORY])
     for item in items:
         if {"java", "kafka_jars"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.peers)
@@ -96,7 +97,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.slow)
         if item.get_closest_marker(LEAVES_SOCKETS):
             item.add_marker(pytest.mark.filterwarnings(UNCLOSED))
-        stolen.watch(item, Report(config.stash[_DIRECTORY]))
+        stolen.watch(item, report)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

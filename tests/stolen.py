@@ -8,20 +8,19 @@ failure. On a machine that has its processors to itself nothing is ever taken ag
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from functools import partial
 
 import pytest
 
 from bench.neighbours import Reading, reading
+from bench.spark_cpu import TICKS_PER_SECOND
 from tests.report import Report
 
 TURNS_MAX = 3
 STOLEN_S_MAX = 2.0
-"""No test waits for as little before it gives up, and a quiet host takes less during the longest test."""
+"""A quiet host takes less during the longest test."""
 SECTION = "taken again, for the host had the processors"
-TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 TEXT_MAX = 160
 
 
@@ -32,17 +31,17 @@ class Watch:
         self._name = name
         self._report = report
         self._read = read
-        self._before = read()
+        self._before = Reading(0, 0)
 
     def begin(self) -> None:
-        """What was taken until now does not count."""
+        """What was taken until now does not count; before each turn."""
         self._before = self._read()
 
     def is_disturbed(self, error: BaseException | None) -> bool:
         """Whether a failure says nothing; it is reported then. Without an error there was none."""
         if error is None:
             return False
-        stolen_s = (self._read().stolen - self._before.stolen) / TICKS_A_SECOND
+        stolen_s = (self._read().stolen - self._before.stolen) / TICKS_PER_SECOND
         if stolen_s <= STOLEN_S_MAX:
             return False
         text = " ".join(f"{type(error).__name__}: {error}".split())

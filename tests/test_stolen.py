@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from bench.neighbours import Reading
+from bench.spark_cpu import TICKS_PER_SECOND
 from tests.report import Report, collect
-from tests.stolen import SECTION, STOLEN_S_MAX, TICKS_A_SECOND, TURNS_MAX, Watch
+from tests.stolen import SECTION, STOLEN_S_MAX, TURNS_MAX, Watch
 
 CONFTEST = """
 from pathlib import Path
@@ -32,7 +33,6 @@ def pytest_runtest_setup(item):
 """
 TESTS = """
 from pathlib import Path
-import pytest
 
 HERE = Path(__file__).parent
 
@@ -57,7 +57,8 @@ def test_always_disturbed():
 def test_a_failure_counts_unless_others_had_the_processors(stolen_s: float, is_disturbed: bool, tmp_path: Path) -> None:
     ticks = [5_000]
     watch = Watch("tests/a.py::test_b", Report(tmp_path), lambda: Reading(ticks[0], ticks[0]))
-    ticks[0] += round(stolen_s * TICKS_A_SECOND)
+    watch.begin()
+    ticks[0] += round(stolen_s * TICKS_PER_SECOND)
 
     assert watch.is_disturbed(TimeoutError("no\nworker")) is is_disturbed
     said = [f"tests/a.py::test_b: {stolen_s:.1f} s taken; TimeoutError: no worker"]
@@ -67,7 +68,7 @@ def test_a_failure_counts_unless_others_had_the_processors(stolen_s: float, is_d
 def test_what_was_taken_before_a_test_began_does_not_count(tmp_path: Path) -> None:
     ticks = [0]
     watch = Watch("t", Report(tmp_path), lambda: Reading(ticks[0], ticks[0]))
-    ticks[0] = 90 * TICKS_A_SECOND
+    ticks[0] = 90 * TICKS_PER_SECOND
 
     watch.begin()
 
