@@ -81,7 +81,7 @@ class Told:
     def __call__(self, word: Refusal | None) -> None:
         self.words.append(word)
 
-    def wake(self) -> None:
+    def wake(self, place: int) -> None:
         self.woken += 1
 
 
@@ -148,7 +148,7 @@ def test_a_sync_that_nobody_waits_for_waits_a_little_and_one_that_a_reader_waits
     put(partition, batch())
     stage.scheduler.run()
     assert partition.high_watermark == 0
-    partition.watch(Told())
+    partition.watch(Told(), 0)
     stage.scheduler.run()
     assert partition.high_watermark == 1
     put(partition, batch())
@@ -159,12 +159,12 @@ def test_a_sync_that_nobody_waits_for_waits_a_little_and_one_that_a_reader_waits
 def test_watchers_are_woken_when_the_visible_end_moves(stage: Stage) -> None:
     partition = stage.partition()
     told = Told()
-    partition.watchers.add(told)
+    partition.watchers.add((told, 0))
     put(partition, batch())
     assert told.woken == 0
     stage.settle()
     assert told.woken == 1
-    partition.watchers.discard(told)
+    partition.watchers.discard((told, 0))
     put(partition, batch())
     stage.settle()
     assert told.woken == 1
@@ -380,7 +380,7 @@ def test_readers_are_woken_when_the_page_cache_begins_to_be_enough(stage: Stage)
     partition = stage.partition()
     put(partition, batch(b"a"))
     watcher = Told()
-    partition.watchers.add(watcher)
+    partition.watchers.add((watcher, 0))
     partition.configure(OS)
     assert watcher.woken == 1
     assert partition.high_watermark == 1
@@ -392,7 +392,7 @@ def test_readers_are_woken_when_the_page_cache_begins_to_be_enough(stage: Stage)
 def test_a_failed_sync_takes_the_partition_offline_and_everybody_is_told(stage: Stage) -> None:
     partition = stage.partition()
     waiter, watcher = Told(), Told()
-    partition.watchers.add(watcher)
+    partition.watchers.add((watcher, 0))
     put(partition, batch())
     partition.when_durable(1, waiter)
     stage.disk.fail_next("sync", ".log", errno.EIO)

@@ -47,7 +47,7 @@ def test_a_run_is_visible_once_it_is_durable(stage: Stage) -> None:
 def test_with_the_page_cache_policy_a_run_is_visible_at_once_and_readers_are_woken(stage: Stage) -> None:
     partition = _warm(stage.partition(OS))
     told = Told()
-    partition.watchers.add(told)
+    partition.watchers.add((told, 0))
     assert _run(partition) == 2
     assert (partition.high_watermark, told.woken) == (6, 1)
 

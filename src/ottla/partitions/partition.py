@@ -158,9 +158,9 @@ class Partition:
             self.ask_sync()
         self.watchers.wake()
 
-    def watch(self, watcher: Watcher) -> None:
-        """Tell a reader when there is more to see; what is not yet durable is hurried on."""
-        self.watchers.add(watcher)
+    def watch(self, watcher: Watcher, place: int) -> None:
+        """Tell a reader when there is more to see, by its own number; what is not yet durable is hurried on."""
+        self.watchers.add((watcher, place))
         if self.acks_all is AcksAll.DISK and self.log.synced_offset < self.log.end_offset:
             self.ask_sync()
 

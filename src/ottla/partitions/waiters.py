@@ -54,14 +54,16 @@ class OffsetWaiters:
 class Watcher(Protocol):
     """Somebody who wants to know when a partition's visible end moves, or the partition goes away."""
 
-    def wake(self) -> None: ...
+    def wake(self, place: int) -> None:
+        """The partition that it calls by this number has moved."""
+        ...
 
 
-class Watchers(set[Watcher]):
-    """The watchers of one partition; each stays until it leaves."""
+class Watchers(set[tuple[Watcher, int]]):
+    """The watchers of one partition, each with its own number for it, and each until it leaves."""
 
     __slots__ = ()
 
     def wake(self) -> None:
-        for watcher in tuple(self):
-            watcher.wake()
+        for watcher, place in tuple(self):
+            watcher.wake(place)

@@ -9,6 +9,7 @@ import pytest
 
 from ottla.broker.file_range import INLINE_BYTES_MAX
 from ottla.error_codes import ErrorCode
+from ottla.partitions.partition import Partition
 from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.records.batch import walk
 from ottla.records.control import MarkerType
@@ -255,6 +256,57 @@ def test_a_fetch_over_many_partitions_is_answered_by_any_of_them(stage: Stage) -
     sent = stage.send(request, 12)
     stage.produce("a", 2)
     assert [len(each.records) > 0 for each in sent.response.responses[0].partitions] == [False, False, True]
+
+
+def test_only_the_partitions_that_moved_are_looked_at_again(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage.create("a", 4)
+    request = FetchRequest(max_wait_ms=500, min_bytes=1, topics=[fetch_topic("a", 0, 1, 2, 3)])
+    sent = stage.send(request, 12)
+    looked: list[str] = []
+    read = Partition.read
+
+    def noted(partition: Partition, *arguments: Any, **named: Any) -> Any:
+        looked.append(partition.log.directory.rsplit("-", 1)[-1])
+        return read(partition, *arguments, **named)
+
+    monkeypatch.setattr(Partition, "read", noted)
+    stage.produce("a", 2)
+    assert [len(each.records) > 0 for each in sent.response.responses[0].partitions] == [False, False, True, False]
+    assert looked == ["2"]
+
+
+def test_a_fetch_gathers_what_partitions_bring_one_after_the_other(stage: Stage) -> None:
+    stage.create("a", 3)
+    size = len(batch(b"new"))
+    request = FetchRequest(max_wait_ms=500, min_bytes=3 * size, topics=[fetch_topic("a", 0, 1, 2)])
+    sent = stage.send(request, 12)
+    for partition in (1, 2):
+        stage.produce("a", partition, batch(b"new"))
+        stage.scheduler.advance(10)
+        assert not sent.is_answered
+    stage.produce("a", 1, batch(b"new"))
+    found = sent.response.responses[0].partitions
+    assert [[*bases(each)] for each in found] == [[], [0, 1], [0]]
+    assert [each.high_watermark for each in found] == [0, 2, 1]
+
+
+def test_a_fetch_that_names_a_partition_twice_gets_it_twice(stage: Stage) -> None:
+    stage.create("a", 2)
+    sent = stage.send(FetchRequest(max_wait_ms=500, min_bytes=1, topics=[fetch_topic("a", 0, 1, 0)]), 12)
+    stage.produce("a", 0, batch(b"new"))
+    assert [bases(each) for each in sent.response.responses[0].partitions] == [[0], [], [0]]
+
+
+def test_a_fetch_whose_time_is_over_tells_of_every_partition_as_it_is_then(stage: Stage) -> None:
+    stage.create("a", 2)
+    stage.produce("a", 0, batch(b"1"))
+    topics = [
+        FetchTopic(topic="a", partitions=[FetchPartition(partition=0, fetch_offset=1), FetchPartition(partition=1)])
+    ]
+    sent = stage.send(FetchRequest(max_wait_ms=500, min_bytes=1 << 20, topics=topics), 12)
+    stage.partition("a").delete_records(1, lambda fault: None)
+    stage.scheduler.advance(500)
+    assert [each.log_start_offset for each in sent.response.responses[0].partitions] == [1, 0]
 
 
 def test_a_fetch_whose_client_went_away_is_forgotten(three: Stage) -> None:

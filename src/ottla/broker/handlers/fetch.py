@@ -53,8 +53,10 @@ class FetchPoll:
         "_asked",
         "_bytes",
         "_bytes_max",
+        "_found",
         "_has_error",
         "_is_incremental",
+        "_moved",
         "_pending",
         "_request",
         "_services",
@@ -62,7 +64,6 @@ class FetchPoll:
         "_takes_ranges",
         "_timer",
         "_version",
-        "_waking",
         "_watched",
     )
 
@@ -89,70 +90,82 @@ class FetchPoll:
         self._has_error = False
         self._pending: Pending | None = None
         self._timer: Timer | None = None
-        self._watched: list[Partition] = []
-        self._waking = False
+        self._found: list[PartitionData] = []
+        """What is known of each partition that is asked for."""
+        self._moved: set[int] = set()
+        """The places of those that have moved since."""
+        self._watched: list[tuple[Partition, int]] = []
 
     def answer(self) -> FetchResponse | Pending:
         """The response, or the promise of one."""
-        results = self._read()
+        self._read()
         request = self._request
-        if request.max_wait_ms <= 0 or self._bytes >= request.min_bytes or self._has_error or not self._asked:
-            return self._response(results)
+        if request.max_wait_ms <= 0 or self._has_enough or not self._asked:
+            return self._response()
         self._pending = Pending(self._stop, on_hurry=self._finish)
         self._timer = self._services.scheduler.call_later(request.max_wait_ms, self._finish)
-        for key, _ in self._asked:
+        for place, (key, _) in enumerate(self._asked):
             try:
                 partition = self._find(key)
             except Refusal:
                 continue
-            partition.watch(self)
-            self._watched.append(partition)
+            partition.watch(self, place)
+            self._watched.append((partition, place))
         return self._pending
 
     # --- waiting -------------------------------------------------------------------------------------
 
-    def wake(self) -> None:
+    def wake(self, place: int) -> None:
         """A partition has moved: look again, once, when this pass is over."""
-        if not self._waking:
-            self._waking = True
+        if not self._moved:
             self._services.scheduler.call_soon(self._look)
+        self._moved.add(place)
 
     def _look(self) -> None:
-        self._waking = False
+        # Only at what has moved: a consumer of a thousand partitions is woken by one of them at a time.
+        moved = sorted(self._moved)
+        self._moved.clear()
         if self._timer is None:
             return
-        results = self._read()
-        if self._bytes >= self._request.min_bytes or self._has_error:
-            self._complete(results)
+        for place in moved:
+            self._bytes -= _size(self._found[place])
+            self._found[place] = self._read_one(*self._asked[place])
+        if self._has_enough:
+            self._complete()
 
     def _finish(self) -> None:
         if self._timer is not None:
-            self._complete(self._read())
+            self._read()
+            self._complete()
 
-    def _complete(self, results: list[tuple[FetchKey, PartitionData]]) -> None:
+    def _complete(self) -> None:
         self._stop()
         assert self._pending is not None
-        self._pending.complete(self._response(results))
+        self._pending.complete(self._response())
 
     def _stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        for partition in self._watched:
-            partition.watchers.discard(self)
+        for partition, place in self._watched:
+            partition.watchers.discard((self, place))
         self._watched.clear()
 
     # --- reading -------------------------------------------------------------------------------------
+
+    @property
+    def _has_enough(self) -> bool:
+        return self._bytes >= self._request.min_bytes or self._has_error
 
     def _find(self, key: FetchKey) -> Partition:
         if self._version >= TOPIC_ID_VERSION_MIN:
             return self._services.partitions.by_id(key.topic_id, key.partition)
         return self._services.partitions.by_name(key.topic, key.partition)
 
-    def _read(self) -> list[tuple[FetchKey, PartitionData]]:
+    def _read(self) -> None:
         self._bytes = 0
         self._has_error = False
-        return [(key, self._read_one(key, asked)) for key, asked in self._asked]
+        self._found = [self._read_one(key, asked) for key, asked in self._asked]
 
     def _read_one(self, key: FetchKey, asked: FetchPartition) -> PartitionData:
         try:
@@ -194,8 +207,9 @@ class FetchPoll:
             records=records,  # type: ignore[arg-type]
         )
 
-    def _response(self, results: list[tuple[FetchKey, PartitionData]]) -> FetchResponse:
+    def _response(self) -> FetchResponse:
         session = self._session
+        results = [(key, data) for (key, _), data in zip(self._asked, self._found, strict=True)]
         if session is not None:
             news = [(key, data) for key, data in results if session.is_news(key, data)]
             results = news if self._is_incremental else results
@@ -206,3 +220,7 @@ class FetchPoll:
                 for (topic, topic_id), partitions in grouped(results).items()
             ],
         )
+
+
+def _size(data: PartitionData) -> int:
+    return 0 if data.records is None else len(data.records)
