@@ -88,11 +88,12 @@ class Speed:
         self._spin = spin
         self._taken: list[float] = []
 
-    def is_usual(self) -> bool:
-        """Looks, which takes a moment."""
+    def is_usual(self, *, is_waiting: bool = False) -> bool:
+        """Looks, which takes a moment. A wait looks often, and would make its own speed the usual one."""
         taken = self._spin()
-        self._taken.append(taken)
-        usual = median(self._taken)
+        if not is_waiting:
+            self._taken.append(taken)
+        usual = median(self._taken or [taken])
         return max(taken, usual) <= SPEED_OFF_MAX * min(taken, usual)
 
 
@@ -128,17 +129,18 @@ class Neighbours:
                 self.await_quiet()
 
     def await_quiet(self) -> bool:
-        """Whether a quiet moment came within a minute; returns as soon as there is one."""
+        """Whether a quiet moment came within a minute or two; returns as soon as there is one."""
         for _ in range(LOOKS_MAX):
             before = self._read()
             self._pause(LOOK_S)
-            if self._read().share(before) <= STOLEN_MAX and self._is_usual():
+            if self._read().share(before) <= STOLEN_MAX and self._is_usual(is_waiting=True):
                 return True
         return False
 
     def watched(self, take: Callable[[], T], *, stolen_max: float = STOLEN_MAX) -> tuple[T, bool]:
-        """What a turn gives, and whether it was disturbed, which is told."""
-        was_usual, before = self._is_usual(), self._read()
+        """What a turn gives, and whether it was disturbed, which is told. A slow moment is waited for to pass before."""
+        was_usual = self._is_usual() or self.await_quiet()
+        before = self._read()
         taken = take()
         share = self._read().share(before)
         if share > stolen_max:
@@ -149,8 +151,8 @@ class Neighbours:
             print("  the processor was faster or slower than it mostly is", file=sys.stderr, flush=True)
         return taken, not is_usual
 
-    def _is_usual(self) -> bool:
-        return self._speed is None or self._speed.is_usual()
+    def _is_usual(self, *, is_waiting: bool = False) -> bool:
+        return self._speed is None or self._speed.is_usual(is_waiting=is_waiting)
 
     def undisturbed(self, take: Callable[[], T]) -> T:
         """What a turn gives that was not disturbed, or the last of a few."""

@@ -86,5 +86,13 @@ def test_a_turn_while_the_processor_was_faster_or_slower_is_taken_again(
     assert capsys.readouterr().err.count("faster or slower than it mostly is") == 1
 
 
+def test_a_turn_does_not_begin_while_the_processor_is_slower_and_the_wait_does_not_make_that_usual(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    watching = quiet(2.0, 2.0, *[4.0] * 10, 2.0, 2.0, 2.0, 2.0)
+    assert [watching.undisturbed(count(1).__next__) for _ in range(3)] == [1, 1, 1]
+    assert capsys.readouterr().err == ""
+
+
 def test_a_small_computation_takes_some_time() -> None:
     assert 0 < spin_s() < 60
