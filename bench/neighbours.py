@@ -138,7 +138,7 @@ class Neighbours:
         return False
 
     def watched(self, take: Callable[[], T], *, stolen_max: float = STOLEN_MAX) -> tuple[T, bool]:
-        """What a turn gives, and whether it was disturbed, which is told. A slow moment is waited for to pass before."""
+        """What a turn gives, and whether it was disturbed, which is told. It begins once a slow moment has passed."""
         was_usual = self._is_usual() or self.await_quiet()
         before = self._read()
         taken = take()

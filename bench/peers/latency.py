@@ -24,8 +24,8 @@ PARTITIONS = 6
 SHARES = (50, 80)
 """Of the smallest round of the maxima, in percent."""
 MOST_TIMES, WAIT_TIMES = 10.0, 20.0
-"""How many times as long as that of a throughput a phase takes, for the most and for the waits at shares of it: the most
-is what can be gone on with, and one pause must not be all of the slowest thousandth, which is 60 ms of a minute."""
+"""How many times as long as that of a throughput a phase takes, for the most and for the waits at shares of it: the
+most is what can be gone on with, and one pause must not be all of the slowest thousandth, 60 ms of a minute."""
 STOLEN_MAX = 0.002
 """Whoever had no processor for a hundredth of the time may have a hundredth of all records late by that alone."""
 STOLEN_RULE = (
