@@ -42,9 +42,10 @@ def facts(directory: Path, pace: Pace, kept: Sequence[str] = ()) -> list[str]:
         f"Ottla and Kafka: `{', '.join(f'{name}={value}' for name, value in servers.EQUAL.items())}`",
         f"warm-up: {pace.warm_up_s:g} s of work before a session's first timed part, before each run of the raw client;"
         f" {pace.again_s:g} s of its own work before each further row of a session; it goes on until the work goes no"
-        f" faster; timed for {pace.timed_s:g} s, latencies for {pace.timed_s * latency.WAIT_TIMES:g} s, the most"
-        f" from a producer to a reader for {pace.timed_s * latency.MOST_TIMES:g} s; the producer of Kafka's tools"
-        f" warms up for about {pace.warm_up_s * java.WARM_UPS:g} s in each run, until its compiler is"
+        f" faster; timed for {pace.timed_s:g} s, the most from a producer to a reader for"
+        f" {pace.timed_s * latency.MOST_TIMES:g} s, latencies for {latency.PIECES} pieces of"
+        f" {pace.timed_s * latency.WAIT_TIMES / latency.PIECES:g} s, of which each percentile is the median; the producer"
+        f" of Kafka's tools warms up for about {pace.warm_up_s * java.WARM_UPS:g} s in each run, until its compiler is"
         f" done, and is timed for about {pace.timed_s * java.TIMES:g} s",
         "fifty producers are fifty instances of librdkafka in one process, fed in turns by one thread; twenty consumers"
         " likewise; a JVM for each of fifty would not fit on two cores, so Kafka's tools run one producer",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
+from statistics import median
 
 PERCENTILES = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999}
 
@@ -40,3 +41,12 @@ def percentiles(waits: Sequence[float]) -> dict[str, float]:
     """Those that the page shows, by name."""
     ordered = sorted(waits)
     return {name: percentile(ordered, share) for name, share in PERCENTILES.items()}
+
+
+def typical(pieces: Sequence[Sequence[float]]) -> dict[str, float]:
+    """Of each percentile the median over the pieces of a phase in which there were waits.
+
+    What the machine's host does to one of them is not in it, and neither is what a broker does in one of them only.
+    """
+    each = [percentiles(waits) for waits in pieces if waits]
+    return {name: median(piece[name] for piece in each) for name in PERCENTILES} if each else {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.peers.intended import Schedule, percentile, percentiles
+from bench.peers.intended import Schedule, percentile, percentiles, typical
 
 SECOND_NS = 1_000_000_000
 
@@ -42,3 +42,14 @@ def test_one_late_record_of_a_thousand_is_not_in_the_p99_and_is_the_last_thousan
 
 def test_percentiles_do_not_need_waits_in_order() -> None:
     assert percentiles([3.0, 1.0, 2.0])["p50"] == 2.0
+
+
+def test_what_disturbs_one_piece_of_a_phase_is_not_in_what_is_typical_of_it() -> None:
+    calm, disturbed = [float(n) for n in range(1, 1001)], [5_000.0] * 1_000
+    assert typical([calm, disturbed, calm]) == {"p50": 500.0, "p99": 990.0, "p99.9": 999.0}
+    assert typical([calm, disturbed, disturbed])["p50"] == 5_000.0
+
+
+def test_a_piece_without_waits_tells_nothing() -> None:
+    assert typical([[2.0], []]) == {"p50": 2.0, "p99": 2.0, "p99.9": 2.0}
+    assert typical([[], []]) == {}
