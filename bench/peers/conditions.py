@@ -44,9 +44,9 @@ def facts(directory: Path, pace: Pace, kept: Sequence[str] = ()) -> list[str]:
         f" {pace.again_s:g} s of its own work before each further row of a session; it goes on until the work goes no"
         f" faster; timed for {pace.timed_s:g} s, the most from a producer to a reader for"
         f" {pace.timed_s * latency.MOST_TIMES:g} s, latencies for {latency.PIECES} pieces of"
-        f" {pace.timed_s * latency.WAIT_TIMES / latency.PIECES:g} s, of which each percentile is the median; the producer"
-        f" of Kafka's tools warms up for about {pace.warm_up_s * java.WARM_UPS:g} s in each run, until its compiler is"
-        f" done, and is timed for about {pace.timed_s * java.TIMES:g} s",
+        f" {pace.timed_s * latency.WAIT_TIMES / latency.PIECES:g} s, of which each percentile is the median; the"
+        f" producer of Kafka's tools warms up for about {pace.warm_up_s * java.WARM_UPS:g} s in each run, until its"
+        f" compiler is done, and is timed for about {pace.timed_s * java.TIMES:g} s",
         "fifty producers are fifty instances of librdkafka in one process, fed in turns by one thread; twenty consumers"
         " likewise; a JVM for each of fifty would not fit on two cores, so Kafka's tools run one producer",
     ]
