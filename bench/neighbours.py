@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from math import inf
 from pathlib import Path
 from statistics import median
 from time import perf_counter, sleep
@@ -31,7 +32,7 @@ TICKS_MIN = 50
 """Of less than a quarter of a second with two processors nothing is said: one tick would be a large share of it."""
 
 SPEED_OFF_MAX = 1.3
-"""By how much a processor may be faster or slower before or after a turn than it mostly was."""
+"""By how much a processor may be slower before or after a turn than it was at its fastest."""
 SPINS, SPIN_STEPS, SPIN_PAUSE_S = 9, 60_000, 0.08
 
 RULE = (
@@ -41,8 +42,8 @@ RULE = (
 """The same in words, for pages."""
 SPEED_RULE = (
     f"Since 17 November 2026 so is one before or after which a small computation took more than {SPEED_OFF_MAX:g}",
-    "times as long as it mostly did, or as short: a core that the machine's host shares with others is half as fast",
-    "for minutes.",
+    "times as long as it did at its fastest (until 20 November: as it mostly did, or as short): a core that the",
+    "machine's host shares with others is half as fast for minutes.",
 )
 """The same for those who watch the speed, too."""
 
@@ -82,19 +83,17 @@ def spin_s() -> float:
 
 
 class Speed:
-    """Whether the processor is as fast as it mostly was."""
+    """Whether the processor is about as fast as it ever was: slower is one that is shared, for minutes at times."""
 
     def __init__(self, spin: Callable[[], float] = spin_s) -> None:
         self._spin = spin
-        self._taken: list[float] = []
+        self._shortest = inf
 
-    def is_usual(self, *, is_waiting: bool = False) -> bool:
-        """Looks, which takes a moment. A wait looks often, and would make its own speed the usual one."""
+    def is_full(self) -> bool:
+        """Looks, which takes a moment."""
         taken = self._spin()
-        if not is_waiting:
-            self._taken.append(taken)
-        usual = median(self._taken or [taken])
-        return max(taken, usual) <= SPEED_OFF_MAX * min(taken, usual)
+        self._shortest = min(self._shortest, taken)
+        return taken <= SPEED_OFF_MAX * self._shortest
 
 
 class Neighbours:
@@ -133,26 +132,26 @@ class Neighbours:
         for _ in range(LOOKS_MAX):
             before = self._read()
             self._pause(LOOK_S)
-            if self._read().share(before) <= STOLEN_MAX and self._is_usual(is_waiting=True):
+            if self._read().share(before) <= STOLEN_MAX and self._is_fast():
                 return True
         return False
 
     def watched(self, take: Callable[[], T], *, stolen_max: float = STOLEN_MAX) -> tuple[T, bool]:
         """What a turn gives, and whether it was disturbed, which is told. It begins once a slow moment has passed."""
-        was_usual = self._is_usual() or self.await_quiet()
+        was_fast = self._is_fast() or self.await_quiet()
         before = self._read()
         taken = take()
         share = self._read().share(before)
         if share > stolen_max:
             print(f"  others had {share:.1%} of the processors' time", file=sys.stderr, flush=True)
             return taken, True
-        is_usual = was_usual and self._is_usual()
-        if not is_usual:
-            print("  the processor was faster or slower than it mostly is", file=sys.stderr, flush=True)
-        return taken, not is_usual
+        is_fast = self._is_fast() and was_fast
+        if not is_fast:
+            print("  the processor was slower than it can be", file=sys.stderr, flush=True)
+        return taken, not is_fast
 
-    def _is_usual(self, *, is_waiting: bool = False) -> bool:
-        return self._speed is None or self._speed.is_usual(is_waiting=is_waiting)
+    def _is_fast(self) -> bool:
+        return self._speed is None or self._speed.is_full()
 
     def undisturbed(self, take: Callable[[], T]) -> T:
         """What a turn gives that was not disturbed, or the last of a few."""
