@@ -9,7 +9,6 @@ import pytest
 
 from ottla.broker.file_range import INLINE_BYTES_MAX
 from ottla.error_codes import ErrorCode
-from ottla.partitions.partition import Partition
 from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.records.batch import walk
 from ottla.records.control import MarkerType
@@ -258,21 +257,16 @@ def test_a_fetch_over_many_partitions_is_answered_by_any_of_them(stage: Stage) -
     assert [len(each.records) > 0 for each in sent.response.responses[0].partitions] == [False, False, True]
 
 
-def test_only_the_partitions_that_moved_are_looked_at_again(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    stage.create("a", 4)
-    request = FetchRequest(max_wait_ms=500, min_bytes=1, topics=[fetch_topic("a", 0, 1, 2, 3)])
-    sent = stage.send(request, 12)
-    looked: list[str] = []
-    read = Partition.read
-
-    def noted(partition: Partition, *arguments: Any, **named: Any) -> Any:
-        looked.append(partition.log.directory.rsplit("-", 1)[-1])
-        return read(partition, *arguments, **named)
-
-    monkeypatch.setattr(Partition, "read", noted)
-    stage.produce("a", 2)
-    assert [len(each.records) > 0 for each in sent.response.responses[0].partitions] == [False, False, True, False]
-    assert looked == ["2"]
+def test_only_the_partitions_that_moved_are_looked_at_again(three: Stage) -> None:
+    three.create("b")
+    more_than_there_is = 3 * len(batch(b"0", b"0'")) + 1
+    topics = [fetch_topic("a"), fetch_topic("b")]
+    sent = three.send(FetchRequest(max_wait_ms=500, min_bytes=more_than_there_is, topics=topics), 12)
+    # Whoever read the first topic again would meet this, and the answer would tell of it.
+    three.disk.fail_next("read", "a-0/00000000000000000000.log", errno.EIO)
+    three.produce("b", 0, batch(b"new"))
+    first, second = (topic.partitions[0] for topic in sent.response.responses)
+    assert (bases(first), bases(second)) == ([0, 2, 4], [0])
 
 
 def test_a_fetch_gathers_what_partitions_bring_one_after_the_other(stage: Stage) -> None:
