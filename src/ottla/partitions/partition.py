@@ -164,6 +164,10 @@ class Partition:
         if self.acks_all is AcksAll.DISK and self.log.synced_offset < self.log.end_offset:
             self.ask_sync()
 
+    def unwatch(self, watcher: Watcher, place: int) -> None:
+        """Tell it no more; fine when it was not told before."""
+        self.watchers.discard((watcher, place))
+
     def unreadable(self, fault: StorageError) -> PartitionOffline:
         """The refusal for a read that met damage. Only that read fails: the rest is served and written on."""
         reason = f"{self.log.directory} cannot be read there: {fault}"

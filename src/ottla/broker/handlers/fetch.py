@@ -148,7 +148,7 @@ class FetchPoll:
             self._timer.cancel()
             self._timer = None
         for partition, place in self._watched:
-            partition.watchers.discard((self, place))
+            partition.unwatch(self, place)
         self._watched.clear()
 
     # --- reading -------------------------------------------------------------------------------------
