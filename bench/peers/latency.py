@@ -29,6 +29,11 @@ for the waits at shares of it."""
 PIECES = 6
 """A percentile is the median over so many pieces of a phase: what the machine's host does within seconds is in all of
 the slowest records of a phase, but not in most of its pieces."""
+PIECES_RULE = (
+    "Since 20 November 2026 a latency is the median over pieces of its phase, where its row says so; those that do not",
+    "were taken before, over a whole phase of 18 s.",
+)
+"""The same in words, for pages."""
 STOLEN_MAX = 0.002
 """Whoever had no processor for a hundredth of the time may have a hundredth of all records late by that alone."""
 STOLEN_RULE = (

@@ -10,7 +10,7 @@ from bench.neighbours import RULE, SPEED_RULE
 from bench.peers import ratio_plot
 from bench.peers.contract import CPU_UNIT, OURS, UNKNOWN, Load, Result, limit
 from bench.peers.free_memory import MEMORY_RULE
-from bench.peers.latency import STOLEN_RULE
+from bench.peers.latency import PIECES_RULE, STOLEN_RULE
 from bench.peers.rounds import UNEXPECTED_RULE
 from bench.spark_page import table
 from bench.turns import SPREAD_MAX
@@ -103,6 +103,7 @@ def render(
         *SPEED_RULE,
         *UNEXPECTED_RULE,
         *MEMORY_RULE,
+        *PIECES_RULE,
         "A figure is the median of its rounds with their spread: largest less smallest, as a share of the median.",
         f"A row with a spread above {SPREAD_MAX:.0%} on either side is not known yet. The ratio says how many times",
         "as good as the peer we are, whether more or less is better. In the pictures a bar is green where we are at",
